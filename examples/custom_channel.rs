@@ -24,7 +24,7 @@ impl Channel for Plain {
             inbox,
             |request| {
                 let text = std::str::from_utf8(request.body()).map_err(|_| "the body is not UTF-8")?;
-                Ok(ChannelMessage::new(request.uri().path().trim_matches('/'), text))
+                Ok(IncomingMessage::new(request.uri().path().trim_matches('/'), text))
             },
             |report| report.text(),
         )

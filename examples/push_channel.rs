@@ -64,9 +64,9 @@ impl Channel for Platform {
                 // A real platform signs the body: check the signature here, and return 401 if it is wrong.
                 let update: Update = serde_json::from_slice(request.body())
                     .map_err(|error| (StatusCode::BAD_REQUEST, error.to_string()))?;
-                Ok(Some(ChannelMessage::new(update.from, update.text).message_id(update.id)))
+                Ok(Some(IncomingMessage::new(update.from, update.text).message_id(update.id)))
             },
-            move |message| platform.user(&message.sender),
+            move |message| platform.user(message.conversation.as_str()),
         )
     }
     /// For reminders and other messages that answer no webhook.

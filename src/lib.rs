@@ -108,7 +108,7 @@ pub use segue_engine::{
 pub use crate::{
     actions::{ActionRequest, ActionServer},
     agents::{Agent, AgentError, AgentHooks, AgentResult, AgentRun},
-    channels::{Channel, ChannelMessage, Inbox, RestChannel},
+    channels::{Channel, Inbox, RestChannel},
     clock::{Clock, SystemClock},
     context::CallContext,
     conversation::{

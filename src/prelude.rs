@@ -10,10 +10,10 @@ pub use crate::{
         Agent, AgentError, AgentResult, AgentRun,
         hooks::{AgentHooks, AgentInput, HookContext, HookResult},
     },
-    channels::{Channel, ChannelMessage, ChannelService, Inbox},
+    channels::{Channel, ChannelService, Inbox},
     effect::EffectClass,
     llm::ToolSpec,
-    runtime::{Assistant, AssistantBuilder},
+    runtime::{Assistant, AssistantBuilder, IncomingMessage},
     server::axum_router,
     tools::{NoArguments, Tool, ToolCallContext, ToolError},
 };

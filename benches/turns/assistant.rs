@@ -56,7 +56,11 @@ impl Segue {
     pub(crate) async fn say(&self, conversation: &str, text: &str) -> Received {
         let received = Arc::<Mutex<Received>>::default();
         let sink = Box::new(Sink(received.clone()));
-        let report = self.assistant.receive(IncomingMessage::text(conversation, text, "bench"), sink).await.unwrap();
+        let report = self
+            .assistant
+            .receive(IncomingMessage::new(conversation, text).input_channel("bench"), sink)
+            .await
+            .unwrap();
         assert!(report.failures.is_empty(), "{:?}", report.failures);
         std::mem::take(&mut *received.lock().unwrap())
     }

@@ -2,8 +2,7 @@
 
 use std::{fmt, sync::Arc};
 
-use segue_engine::{conversation::UserMessage, ids::ConversationId, project::WhileBusy};
-use serde_json::{Map, Value as Json};
+use segue_engine::{ids::ConversationId, project::WhileBusy};
 
 use crate::{
     clock::Clock,
@@ -11,42 +10,6 @@ use crate::{
     runtime::{Accepted, Assistant, IncomingMessage, ReceiveError, TurnReport},
     store::TurnNumber,
 };
-
-/// A message that a channel has parsed.
-#[derive(Clone, Debug, Default, PartialEq)]
-#[non_exhaustive]
-pub struct ChannelMessage {
-    /// The user, who is also the conversation; `default` if empty.
-    pub sender: String,
-    /// The text; may be empty.
-    pub text: String,
-    /// The protocol's id of the message, by which a repeated delivery is recognised. Empty if the protocol has none: then a repeated
-    /// message is a new one.
-    pub message_id: String,
-    /// The channel name that the conversation sees, if the message itself contains one; otherwise that of the inbox.
-    pub input_channel: Option<String>,
-    /// Further data for flows and actions.
-    pub metadata: Map<String, Json>,
-}
-
-impl ChannelMessage {
-    /// A text message from `sender`.
-    pub fn new(sender: impl Into<String>, text: impl Into<String>) -> Self {
-        Self { sender: sender.into(), text: text.into(), ..Self::default() }
-    }
-    /// Sets the protocol's id of the message: a second message with this id gets the replies of the first one and no turn.
-    #[must_use]
-    pub fn message_id(mut self, id: impl Into<String>) -> Self {
-        self.message_id = id.into();
-        self
-    }
-    /// Sets further data for flows and actions.
-    #[must_use]
-    pub fn metadata(mut self, metadata: Map<String, Json>) -> Self {
-        self.metadata = metadata;
-        self
-    }
-}
 
 /// Passes the messages of one channel to the assistant. Cheap to clone.
 #[derive(Clone)]
@@ -70,7 +33,7 @@ impl Inbox {
         }
     }
 
-    /// Sets what happens to a message while another one of its conversation is processed. The default is that it waits.
+    /// Sets what happens to a message that does not say it while another one of its conversation is processed. The default is that it waits.
     #[must_use]
     pub fn while_busy(mut self, while_busy: WhileBusy) -> Self {
         self.while_busy = while_busy;
@@ -96,8 +59,12 @@ impl Inbox {
     ///
     /// # Errors
     /// [`ReceiveError`] if the message got no turn.
-    pub async fn receive(&self, message: ChannelMessage, sink: Box<dyn ReplySink>) -> Result<TurnReport, ReceiveError> {
-        self.assistant.receive_for(self.caller.as_deref(), self.incoming(message), sink).await
+    pub async fn receive(
+        &self,
+        message: IncomingMessage,
+        sink: Box<dyn ReplySink>,
+    ) -> Result<TurnReport, ReceiveError> {
+        self.assistant.receive_for(self.caller.as_deref(), self.complete(message), sink).await
     }
 
     /// [`receive`](Self::receive) that returns as soon as the message is stored, for channels that must answer a platform at once: the
@@ -106,8 +73,8 @@ impl Inbox {
     ///
     /// # Errors
     /// [`ReceiveError`] if the message was not accepted.
-    pub async fn accept(&self, message: ChannelMessage, sink: Box<dyn ReplySink>) -> Result<Accepted, ReceiveError> {
-        self.assistant.accept_for(self.caller.as_deref(), self.incoming(message), sink).await
+    pub async fn accept(&self, message: IncomingMessage, sink: Box<dyn ReplySink>) -> Result<Accepted, ReceiveError> {
+        self.assistant.accept_for(self.caller.as_deref(), self.complete(message), sink).await
     }
 
     /// Interrupts the running turn of a conversation, as [`Assistant::interrupt`] does.
@@ -115,19 +82,17 @@ impl Inbox {
         self.assistant.interrupt(conversation, turn)
     }
 
-    fn incoming(&self, message: ChannelMessage) -> IncomingMessage {
-        let ChannelMessage { sender, text, message_id, input_channel, metadata } = message;
-        let message = UserMessage {
-            via: self.channel.clone(),
-            text: if self.accepts_payloads { text.trim() } else { strip_payload_slash(&text) }.into(),
-            message_id: message_id.into(),
-            input_channel: input_channel.map_or_else(|| self.channel.clone(), Into::into),
-            metadata,
-        };
-        let sender = if sender.is_empty() { "default".to_owned() } else { sender };
-        let mut incoming = IncomingMessage::new(ConversationId::from(sender), message);
-        incoming.while_busy = self.while_busy;
-        incoming
+    /// Adds what the inbox knows to a message.
+    fn complete(&self, mut message: IncomingMessage) -> IncomingMessage {
+        if message.conversation.as_str().is_empty() {
+            message.conversation = "default".into();
+        }
+        if !self.accepts_payloads {
+            message.text = strip_payload_slash(&message.text).into();
+        }
+        message.via = self.channel.clone();
+        message.while_busy.get_or_insert(self.while_busy);
+        message
     }
 
     /// Checks whether a message of the caller would be accepted now, without reserving anything; for channels that respond before they

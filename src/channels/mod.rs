@@ -30,7 +30,7 @@ use tokio_util::sync::CancellationToken;
 pub use self::{
     auth::{AuthError, Authenticator, BearerToken, Caller},
     encode::paragraphs,
-    inbox::{ChannelMessage, Inbox},
+    inbox::Inbox,
     registry::{ChannelError, ChannelOptions, open},
     request_response::request_response,
     rest::{RestChannel, TURN_ERROR},

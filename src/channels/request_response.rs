@@ -8,10 +8,10 @@ use axum::{
 };
 use bytes::Bytes;
 
-use super::{Body, ChannelMessage, ChannelService, Inbox, problem, rest::with_turn_error, retryable_status};
+use super::{Body, ChannelService, Inbox, problem, rest::with_turn_error, retryable_status};
 use crate::{
     conversation::AcceptAllSink,
-    runtime::{ReceiveError, TurnReport},
+    runtime::{IncomingMessage, ReceiveError, TurnReport},
 };
 
 /// A service that parses each request as a message, runs its turn, and builds the response from the report of the turn: a text,
@@ -23,7 +23,7 @@ use crate::{
 /// contains the error code, also of a turn that ended with an error message to the user.
 pub fn request_response<P, B, R>(inbox: Inbox, parse: P, build_response: B) -> ChannelService
 where
-    P: Fn(&Request<Bytes>) -> Result<ChannelMessage, String> + Send + Sync + 'static,
+    P: Fn(&Request<Bytes>) -> Result<IncomingMessage, String> + Send + Sync + 'static,
     B: Fn(&TurnReport) -> R + Send + Sync + 'static,
     R: IntoResponse,
 {
@@ -87,7 +87,7 @@ mod tests {
         let model = Arc::new(ScriptedLlm::strict(["start flow greet"]));
         let assistant = Assistant::builder_from_texts(FILES).unwrap().model(model).build().unwrap();
         let service =
-            request_response(Inbox::new(assistant, "plain"), |_| Ok(ChannelMessage::new("u", "hi")), build_response);
+            request_response(Inbox::new(assistant, "plain"), |_| Ok(IncomingMessage::new("u", "hi")), build_response);
         let response = service.oneshot(Request::new(Bytes::new())).await.unwrap();
         let media_type = response.headers()[CONTENT_TYPE].to_str().unwrap().to_owned();
         let status = response.status();

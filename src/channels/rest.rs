@@ -19,15 +19,19 @@ use segue_engine::{
 use serde_json::{Map, Value as Json, json};
 
 use super::{
-    Authenticator, Body, Caller, Capabilities, Channel, ChannelMessage, ChannelService, Inbox, Markup,
-    RESERVED_PREFIXES, encode, json,
+    Authenticator, Body, Caller, Capabilities, Channel, ChannelService, Inbox, Markup, RESERVED_PREFIXES, encode, json,
     origin_policy::OriginPolicy,
     problem,
     registry::{self, ChannelFactory, ChannelSource},
     stream,
     stream_sink::{self, StreamFormat},
 };
-use crate::{clock::Clock, conversation::AcceptAllSink, limits, runtime::ReceiveError};
+use crate::{
+    clock::Clock,
+    conversation::AcceptAllSink,
+    limits,
+    runtime::{IncomingMessage, ReceiveError},
+};
 
 /// The response header with the error code of a turn. The status stays 200 if the message got a turn.
 pub const TURN_ERROR: &str = "x-turn-error";
@@ -133,9 +137,9 @@ impl RestChannel {
             let error = format!("`metadata` has {size} bytes; this channel accepts {max} (`metadata_bytes`)");
             return problem(StatusCode::PAYLOAD_TOO_LARGE, &error);
         }
-        let recipient = recipient(&message.sender);
-        message.sender = match self.conversation_of(&caller, &recipient) {
-            Ok(conversation) => conversation,
+        let recipient = recipient(message.conversation.as_str());
+        message.conversation = match self.conversation_of(&caller, &recipient) {
+            Ok(conversation) => conversation.into(),
             Err((status, error)) => return problem(status, &error),
         };
         let inbox = inbox.for_caller(caller.id.as_ref());
@@ -187,7 +191,7 @@ impl Channel for RestChannel {
 }
 
 /// Parses the body of a request. Its media type is ignored: some chat widgets send JSON as `text/plain`.
-fn parse_message(body: &[u8], headers: &HeaderMap) -> Result<ChannelMessage, String> {
+fn parse_message(body: &[u8], headers: &HeaderMap) -> Result<IncomingMessage, String> {
     let (parsed, is_repaired): (Json, bool) = from_slice_lossy(body).map_err(|error| {
         format!("the body is not JSON ({error}); expected `{{\"sender\": \"…\", \"message\": \"…\"}}`")
     })?;
@@ -222,8 +226,9 @@ fn parse_message(body: &[u8], headers: &HeaderMap) -> Result<ChannelMessage, Str
         Some(Json::Object(metadata)) => metadata,
         Some(_) => return Err("`metadata` must be an object".to_owned()),
     };
-    let input_channel = (!input_channel.is_empty()).then_some(input_channel);
-    Ok(ChannelMessage { sender, text: message, message_id, input_channel, metadata })
+    let mut message = IncomingMessage::new(sender, message).message_id(message_id).metadata(metadata);
+    message.input_channel = (!input_channel.is_empty()).then(|| input_channel.into());
+    Ok(message)
 }
 
 /// Checks a sender id that a caller has chosen.
@@ -300,8 +305,8 @@ fn requested_stream_format(query: Option<&str>, headers: &HeaderMap) -> Option<S
     }
 }
 
-async fn respond_with_json(inbox: Inbox, message: ChannelMessage, recipient: Arc<str>) -> Response<Body> {
-    let (conversation, has_id) = (message.sender.clone(), !message.message_id.is_empty());
+async fn respond_with_json(inbox: Inbox, message: IncomingMessage, recipient: Arc<str>) -> Response<Body> {
+    let (conversation, has_id) = (message.conversation.to_string(), !message.message_id.as_str().is_empty());
     match inbox.receive(message, Box::new(AcceptAllSink)).await {
         Ok(report) => {
             let replies = report.earlier_replies.iter().chain(&report.replies);
@@ -347,11 +352,11 @@ fn error_response(conversation: &str, has_id: bool, error: &ReceiveError) -> Res
 
 async fn respond_with_stream(
     inbox: Inbox,
-    message: ChannelMessage,
+    message: IncomingMessage,
     recipient: Arc<str>,
     format: StreamFormat,
 ) -> Response<Body> {
-    let (conversation, has_id) = (message.sender.clone(), !message.message_id.is_empty());
+    let (conversation, has_id) = (message.conversation.to_string(), !message.message_id.as_str().is_empty());
     let clock = inbox.clock().clone();
     let (sink, receiver) = stream_sink::stream_sink(recipient, format);
     // Until the message is accepted, the response can still have an error status.

@@ -7,8 +7,8 @@ use axum::http::{Request, StatusCode};
 use bytes::Bytes;
 use serde_json::json;
 
-use super::{ChannelMessage, ChannelService, Inbox, json, problem, request_response::error_response};
-use crate::conversation::ReplySink;
+use super::{ChannelService, Inbox, json, problem, request_response::error_response};
+use crate::{conversation::ReplySink, runtime::IncomingMessage};
 
 /// A service that parses each request as a message and answers 200 when the message is stored: it is then answered even if this process
 /// ends. The replies are sent to the sink of its sender, which is best that of [`Channel::sink`](super::Channel::sink).
@@ -21,8 +21,8 @@ use crate::conversation::ReplySink;
 /// `Retry-After`, and 500 if it is unknown whether it was: the platform then sends it again.
 pub fn webhook<P, S>(inbox: Inbox, parse: P, sink: S) -> ChannelService
 where
-    P: Fn(&Request<Bytes>) -> Result<Option<ChannelMessage>, (StatusCode, String)> + Send + Sync + 'static,
-    S: Fn(&ChannelMessage) -> Box<dyn ReplySink> + Send + Sync + 'static,
+    P: Fn(&Request<Bytes>) -> Result<Option<IncomingMessage>, (StatusCode, String)> + Send + Sync + 'static,
+    S: Fn(&IncomingMessage) -> Box<dyn ReplySink> + Send + Sync + 'static,
 {
     let functions = Arc::new((parse, sink));
     ChannelService::new(tower::service_fn(move |request: Request<Bytes>| {

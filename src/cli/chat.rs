@@ -224,7 +224,7 @@ impl ChatSession<'_> {
 
     /// Runs one turn. `None`: the message got no answer, and an error was printed.
     async fn send(&self, text: &str) -> Option<TurnReport> {
-        let message = IncomingMessage::text(self.terminal.id.clone(), text, CHANNEL);
+        let message = IncomingMessage::new(self.terminal.id.clone(), text).input_channel(CHANNEL);
         match self.inbox.assistant().receive(message, self.terminal.new_sink()).await {
             Ok(report) => Some(report),
             Err(error) => {

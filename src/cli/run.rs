@@ -271,7 +271,10 @@ mod tests {
         let model = Arc::new(ScriptedLlm::strict(["start flow greet"]));
         let builder = Assistant::builder_from_texts(FILES).unwrap().model(model).clock(Arc::new(clock.clone()));
         let assistant = builder.build().unwrap();
-        assistant.receive(IncomingMessage::text("u", "hello", "test"), Box::new(DiscardReplies)).await.unwrap();
+        assistant
+            .receive(IncomingMessage::new("u", "hello").input_channel("test"), Box::new(DiscardReplies))
+            .await
+            .unwrap();
         let records = async || assistant.store().turns(&"u".into()).await.unwrap()[0].journal.len();
         let count = records().await;
         assert!(count > 0);

@@ -136,8 +136,8 @@ async fn run_turn(
     user: &UserStep,
     number: usize,
 ) -> Result<(ObservedTurn, u64), (&'static str, String)> {
-    let mut incoming = IncomingMessage::text(context.conversation.clone(), user.text.clone(), CHANNEL);
-    incoming.message.metadata = context.case.metadata(user);
+    let mut incoming = IncomingMessage::new(context.conversation.clone(), user.text.clone()).input_channel(CHANNEL);
+    incoming.metadata = context.case.metadata(user);
     let start = SystemClock.elapsed();
     let report = assistant.receive(incoming, Box::new(DiscardReplies)).await;
     let mut duration = SystemClock.elapsed().saturating_sub(start);

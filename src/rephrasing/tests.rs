@@ -231,7 +231,7 @@ async fn server(answer: Option<String>) -> String {
 /// The report of one turn in real time, because the NLG server is reached over a real connection.
 async fn served(nlg: &str) -> (Assistant, TurnReport) {
     let assistant = builder(nlg).seeds(|| 7).build().unwrap();
-    let incoming = IncomingMessage::text("u", "/ask", "test");
+    let incoming = IncomingMessage::new("u", "/ask").input_channel("test");
     let report = assistant.receive(incoming, Box::new(CollectingSink::streaming())).await.unwrap();
     let difference = assistant.replay(&"u".into()).await.unwrap();
     assert!(difference.is_none(), "{difference:#?}");

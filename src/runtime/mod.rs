@@ -13,6 +13,7 @@ mod admission;
 mod builder;
 mod effects;
 mod feed;
+mod incoming;
 mod mailbox;
 mod outbox;
 mod project_models;
@@ -34,11 +35,7 @@ use std::{
     time::Duration,
 };
 
-use segue_engine::{
-    conversation::{Conversation, UserMessage},
-    ids::ConversationId,
-    project::{Project, WhileBusy},
-};
+use segue_engine::{conversation::Conversation, ids::ConversationId, project::Project};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use self::{
@@ -53,6 +50,7 @@ pub use self::{
     admission::{Admission, Overload, OverloadLimit},
     builder::{AssistantBuilder, LoadError},
     feed::{FeedEvent, FeedPosition, InvalidPosition, TurnEventStream},
+    incoming::IncomingMessage,
     outbox::OutboxSinks,
     project_runtime::Action,
     reminders::{OutboxSink, ReminderSinks},
@@ -119,42 +117,6 @@ struct Inner {
 
 /// Wraps the journal of a turn.
 pub(crate) type JournalWrapper = Arc<dyn Fn(Arc<dyn Journal>) -> Arc<dyn Journal> + Send + Sync>;
-
-/// A message for the assistant.
-#[derive(Clone, Debug)]
-pub struct IncomingMessage {
-    /// The conversation.
-    pub conversation: ConversationId,
-    /// The message. With an empty `message_id` it has no deduplication key: the same text again is a new message.
-    pub message: UserMessage,
-    /// The tenant; "" if there is only one.
-    pub tenant: Arc<str>,
-    /// The account on the channel; "" if there is only one.
-    pub account: Arc<str>,
-    /// What happens to it while another message of the conversation is processed.
-    pub while_busy: WhileBusy,
-}
-
-impl IncomingMessage {
-    /// A message without tenant and account, which waits for those before it.
-    pub fn new(conversation: impl Into<ConversationId>, message: UserMessage) -> Self {
-        let (tenant, account, while_busy) = ("".into(), "".into(), WhileBusy::default());
-        Self { conversation: conversation.into(), message, tenant, account, while_busy }
-    }
-
-    /// A text on a channel, trimmed, without an id.
-    pub fn text(conversation: impl Into<ConversationId>, text: impl Into<Arc<str>>, channel: &str) -> Self {
-        let text: Arc<str> = text.into();
-        let message = UserMessage {
-            via: "".into(),
-            text: text.trim().into(),
-            message_id: "".into(),
-            input_channel: channel.into(),
-            metadata: serde_json::Map::new(),
-        };
-        Self::new(conversation, message)
-    }
-}
 
 /// The result of a message.
 #[derive(Clone, Debug)]
@@ -277,7 +239,7 @@ impl Assistant {
     pub fn workspaces(&self) -> &Workspaces {
         &self.0.runtime.workspaces
     }
-    /// The input channel of messages that are sent with [`say`](Self::say).
+    /// The input channel of messages that name none, such as those of [`say`](Self::say).
     pub const CHANNEL: &str = "program";
 
     /// Sends a text and waits for the turn. [`TurnReport::text`] is the answer.
@@ -291,7 +253,7 @@ impl Assistant {
         conversation: impl Into<ConversationId>,
         text: impl Into<Arc<str>>,
     ) -> Result<TurnReport, ReceiveError> {
-        self.receive(IncomingMessage::text(conversation, text, Self::CHANNEL), Box::new(AcceptAllSink)).await
+        self.receive(IncomingMessage::new(conversation, text), Box::new(AcceptAllSink)).await
     }
 
     /// Receives a message and sends the replies to `sink`.
@@ -319,8 +281,8 @@ impl Assistant {
         mut incoming: IncomingMessage,
         sink: Box<dyn ReplySink>,
     ) -> Result<TurnReport, ReceiveError> {
-        incoming.message.input_channel = reminders::strip_trigger_channel(incoming.message.input_channel);
-        self.enqueue(incoming, sink, Origin::Caller(caller)).await
+        reminders::strip_trigger_channel(&mut incoming);
+        self.enqueue(incoming, sink, Origin::Caller(caller), None)?.finished().await
     }
 
     /// [`receive_for`](Self::receive_for) that returns as soon as the message is stored: for channels that must answer a platform before the
@@ -334,7 +296,7 @@ impl Assistant {
         mut incoming: IncomingMessage,
         sink: Box<dyn ReplySink>,
     ) -> Result<Accepted, ReceiveError> {
-        incoming.message.input_channel = reminders::strip_trigger_channel(incoming.message.input_channel);
+        reminders::strip_trigger_channel(&mut incoming);
         self.enqueue_and_accept(incoming, sink, Origin::Caller(caller)).await
     }
 

@@ -6,10 +6,12 @@ use std::{pin::pin, sync::atomic::Ordering};
 use futures::StreamExt;
 use segue_engine::ids::ConversationId;
 
-use super::{Assistant, Inner, ReceiveError, mailbox::CachedConversation, reminders::OutboxSink};
+use super::{
+    Assistant, Inner, ReceiveError, mailbox::CachedConversation, reminders::OutboxSink, turn::AcceptedMessage,
+};
 use crate::{
     limits,
-    store::{StoreError, TurnNumber},
+    store::{StoreError, TurnNumber, UnfinishedTurn},
 };
 
 impl Inner {
@@ -21,9 +23,12 @@ impl Inner {
         until: TurnNumber,
     ) -> Result<usize, ReceiveError> {
         let mut finished = 0;
-        for unfinished in self.store.unfinished_turns_in(id, TurnNumber(0)..until).await? {
+        for UnfinishedTurn { turn, inbound, journal } in
+            self.store.unfinished_turns_in(id, TurnNumber(0)..until).await?
+        {
+            let accepted = AcceptedMessage { turn, inbound: &inbound };
             // Its caller is not connected: the replies go to the outbox.
-            self.run_open_turn(state, unfinished, &mut OutboxSink).await?;
+            self.run_until_stored(state, accepted, Some(journal), &mut OutboxSink).await?;
             finished += 1;
         }
         Ok(finished)

@@ -6,7 +6,7 @@
 
 use std::{
     collections::{HashMap, HashSet},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -67,9 +67,9 @@ pub(super) fn initial_input(inbound: &InboxMessage) -> InputKind {
     }
 }
 
-/// The input channel of a caller's message; empty if it is that of triggers, which is reserved.
-pub(super) fn strip_trigger_channel(channel: Arc<str>) -> Arc<str> {
-    if *channel == *TRIGGER_CHANNEL { "".into() } else { channel }
+/// Removes the channel name of a caller's message if it is that of triggers, which is reserved.
+pub(super) fn strip_trigger_channel(incoming: &mut IncomingMessage) {
+    incoming.input_channel.take_if(|channel| **channel == *TRIGGER_CHANNEL);
 }
 
 impl Assistant {
@@ -96,14 +96,8 @@ impl Assistant {
             TriggerAction::Note { about } => format!("EXTERNAL: {about}"),
         };
         let metadata = Map::from_iter([(TRIGGER_KEY.to_owned(), serde_json::to_value(trigger).unwrap_or(Json::Null))]);
-        let message = UserMessage {
-            via: "".into(),
-            text: text.into(),
-            message_id: id,
-            input_channel: TRIGGER_CHANNEL.into(),
-            metadata,
-        };
-        self.enqueue(IncomingMessage::new(conversation, message), sink, origin).await
+        let incoming = IncomingMessage::new(conversation, text).message_id(id).input_channel(TRIGGER_CHANNEL);
+        self.enqueue(incoming.metadata(metadata), sink, origin, None)?.finished().await
     }
 
     /// Whether a caller may start the flow in this state of the conversation.

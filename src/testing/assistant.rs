@@ -81,7 +81,10 @@ impl TestAssistant {
     pub async fn send(&self, conversation: &str, text: &str) -> Result<(TurnReport, CollectedReplies), ReceiveError> {
         let sink = CollectingSink::streaming();
         let collected = sink.collected();
-        let report = self.assistant.receive(IncomingMessage::text(conversation, text, CHANNEL), Box::new(sink)).await?;
+        let report = self
+            .assistant
+            .receive(IncomingMessage::new(conversation, text).input_channel(CHANNEL), Box::new(sink))
+            .await?;
         Ok((report, collected))
     }
 

@@ -110,7 +110,10 @@ impl Fixture {
     }
 
     async fn say(&self, text: &str) -> TurnReport {
-        self.assistant.receive(IncomingMessage::text("ada", text, "test"), Box::new(DiscardReplies)).await.unwrap()
+        self.assistant
+            .receive(IncomingMessage::new("ada", text).input_channel("test"), Box::new(DiscardReplies))
+            .await
+            .unwrap()
     }
 
     /// Sends a message. Returns the texts of the replies with their kinds.
@@ -319,7 +322,7 @@ async fn api_key_is_sent_and_a_wrong_key_is_rejected() {
         for (key, is_accepted) in [("s3cret", true), ("other", false)] {
             let auth = json!({"api_key": key, "header_name": "X-Key", "header_format": "{key}"});
             let assistant = with_auth(&address, &auth, &["start flow ask_prices"]);
-            let incoming = IncomingMessage::text("ada", "echo", "test");
+            let incoming = IncomingMessage::new("ada", "echo").input_channel("test");
             let report = assistant.receive(incoming, Box::new(DiscardReplies)).await.unwrap();
             let codes: Vec<_> = report.failures.iter().map(|failure| &*failure.code).collect();
             assert_eq!(codes.is_empty(), is_accepted, "{variant:?}: {:?}", report.failures);
@@ -379,8 +382,10 @@ async fn unreachable_agent_gives_one_error_response() {
     let config = configuration(&format!("http://127.0.0.1:{}", processes::free_port()), "  max_retries: 1\n");
     let config = config.replace("max_retries", "max_polling_time: 1\n  max_retries");
     let assistant = build(&config, &["start flow ask_prices"]).build().unwrap();
-    let report =
-        assistant.receive(IncomingMessage::text("ada", "price", "test"), Box::new(DiscardReplies)).await.unwrap();
+    let report = assistant
+        .receive(IncomingMessage::new("ada", "price").input_channel("test"), Box::new(DiscardReplies))
+        .await
+        .unwrap();
     assert_eq!(report.failures.first().map(|failure| &*failure.code), Some("A0511"), "{:?}", report.failures);
     assert_eq!(report.replies.len(), 1);
 }

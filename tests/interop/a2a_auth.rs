@@ -30,7 +30,7 @@ fn oauth(base: &str, id: &str, secret: &str) -> Json {
 }
 
 async fn say(assistant: &Assistant, sender: &str, text: &str) -> TurnReport {
-    assistant.receive(IncomingMessage::text(sender, text, "test"), Box::new(DiscardReplies)).await.unwrap()
+    assistant.receive(IncomingMessage::new(sender, text).input_channel("test"), Box::new(DiscardReplies)).await.unwrap()
 }
 
 fn codes(report: &TurnReport) -> Vec<&str> {

@@ -73,7 +73,10 @@ impl Fixture {
     }
 
     async fn say(&self, text: &str) -> TurnReport {
-        self.assistant.receive(IncomingMessage::text("ada", text, "test"), Box::new(DiscardReplies)).await.unwrap()
+        self.assistant
+            .receive(IncomingMessage::new("ada", text).input_channel("test"), Box::new(DiscardReplies))
+            .await
+            .unwrap()
     }
 
     /// Sends a message. Returns the texts of the replies.

@@ -30,8 +30,10 @@ async fn task_agent_with_python_hooks_books_after_a_confirmation() {
 
     let assistant = Assistant::load(folder.path()).unwrap();
     let say = async |text: &str| {
-        let report =
-            assistant.receive(IncomingMessage::text("ada", text, "test"), Box::new(DiscardReplies)).await.unwrap();
+        let report = assistant
+            .receive(IncomingMessage::new("ada", text).input_channel("test"), Box::new(DiscardReplies))
+            .await
+            .unwrap();
         texts(&report)
     };
     assert_eq!(say("Please book me something").await, ["One moment.", "Which boat would you like?"]);

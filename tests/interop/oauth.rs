@@ -188,7 +188,7 @@ fn project(folder: &Path, base: &str, oauth: &str) {
 async fn say(assistant: &Assistant, text: &str) -> Vec<String> {
     let sink = CollectingSink::streaming();
     let collected = sink.collected();
-    assistant.receive(IncomingMessage::text("u", text, "test"), Box::new(sink)).await.unwrap();
+    assistant.receive(IncomingMessage::new("u", text).input_channel("test"), Box::new(sink)).await.unwrap();
     collected.texts()
 }
 

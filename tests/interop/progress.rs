@@ -83,7 +83,12 @@ async fn progress_extends_the_timeout_of_a_call_and_reaches_the_user() {
     let builder = AssistantBuilder::new(Arc::new(project), ".".into()).model(Arc::new(model));
     let assistant = builder.build().unwrap();
     let say = async |text: &str| {
-        texts(&assistant.receive(IncomingMessage::text("u", text, "test"), Box::new(DiscardReplies)).await.unwrap())
+        texts(
+            &assistant
+                .receive(IncomingMessage::new("u", text).input_channel("test"), Box::new(DiscardReplies))
+                .await
+                .unwrap(),
+        )
     };
     let replies = say("/work").await;
     assert!(replies[0].contains("Long running operation completed"), "{replies:?}");

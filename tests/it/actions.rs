@@ -22,7 +22,7 @@ fn clerk(actions: &ActionServer, change: impl FnOnce(&mut segue::project::Action
 }
 
 async fn say(assistant: &Assistant, text: &str) -> TurnReport {
-    assistant.receive(IncomingMessage::text("ada", text, "test"), Box::new(DiscardReplies)).await.unwrap()
+    assistant.receive(IncomingMessage::new("ada", text).input_channel("test"), Box::new(DiscardReplies)).await.unwrap()
 }
 
 fn texts(report: &TurnReport) -> Vec<&str> {

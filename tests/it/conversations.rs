@@ -147,7 +147,7 @@ struct TestConversation<'a> {
 async fn say(conversation: &TestConversation<'_>, text: &str) -> TurnOutput {
     let sink = CollectingSink::streaming();
     let collected = sink.collected();
-    let incoming = IncomingMessage::text(conversation.id.as_str(), text, "test");
+    let incoming = IncomingMessage::new(conversation.id.as_str(), text).input_channel("test");
     let report = conversation.assistant.receive(incoming, Box::new(sink)).await.unwrap();
     let lines = report.replies.iter().filter(|reply| reply.kind != BotKind::Filler);
     let texts: Vec<&str> = lines.filter_map(|reply| reply.reply.text.as_deref()).collect();

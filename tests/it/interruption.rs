@@ -141,7 +141,7 @@ impl TestConversation {
     /// Says something; cancelling `stop` interrupts the turn.
     async fn interruptible(&self, text: &str, stop: &CancellationToken) -> TurnReport {
         let sink = Box::new(InterruptibleSink(stop.clone()));
-        let report = self.assistant.receive(IncomingMessage::text("u", text, "test"), sink).await.unwrap();
+        let report = self.assistant.receive(IncomingMessage::new("u", text).input_channel("test"), sink).await.unwrap();
         assert!(report.failures.is_empty(), "an interruption is not a failure: {:?}", report.failures);
         report
     }

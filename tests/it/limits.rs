@@ -156,7 +156,7 @@ async fn run_other_tasks() {
 }
 
 fn say(assistant: &Assistant, conversation: &str, text: &str) -> BoxFuture<'static, Result<TurnReport, ReceiveError>> {
-    let (assistant, incoming) = (assistant.clone(), IncomingMessage::text(conversation, text, "test"));
+    let (assistant, incoming) = (assistant.clone(), IncomingMessage::new(conversation, text).input_channel("test"));
     Box::pin(async move { assistant.receive(incoming, Box::new(DiscardReplies)).await })
 }
 

@@ -161,7 +161,10 @@ impl TestConversation {
         Self { assistant, model }
     }
     async fn send(&self, text: &str) -> TurnReport {
-        self.assistant.receive(IncomingMessage::text("u", text, "test"), Box::new(DiscardReplies)).await.unwrap()
+        self.assistant
+            .receive(IncomingMessage::new("u", text).input_channel("test"), Box::new(DiscardReplies))
+            .await
+            .unwrap()
     }
     /// Says something. Returns the replies, and the failures as lines `code: reason`.
     async fn say(&self, text: &str) -> (Vec<String>, String) {

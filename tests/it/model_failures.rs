@@ -334,7 +334,7 @@ async fn interrupted_answer_that_was_not_shown_is_retried() {
     let report = scenario
         .test
         .assistant
-        .receive(IncomingMessage::text("u", "please ask the clerk", "test"), Box::new(DiscardReplies))
+        .receive(IncomingMessage::new("u", "please ask the clerk").input_channel("test"), Box::new(DiscardReplies))
         .await;
     let report = report.unwrap();
     let texts: Vec<_> = report.replies.iter().map(|reply| reply.reply.text.as_deref().unwrap()).collect();
@@ -524,7 +524,7 @@ async fn content_filter_stop_is_final() {
     let report = scenario
         .test
         .assistant
-        .receive(IncomingMessage::text("u", "please ask the clerk", "test"), Box::new(DiscardReplies))
+        .receive(IncomingMessage::new("u", "please ask the clerk").input_channel("test"), Box::new(DiscardReplies))
         .await;
     let texts: Vec<_> = report.unwrap().replies.iter().filter_map(|reply| reply.reply.text.clone()).collect();
     assert_eq!(texts.iter().map(|text| &**text).collect::<Vec<_>>(), ERROR_RESPONSE);

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use segue::{
     Assistant, IncomingMessage, async_trait,
-    channels::{ChannelMessage, Inbox},
+    channels::Inbox,
     context::CallContext,
     conversation::{Conversation, DeliveryError, ExternalTrigger, Receipt, ReplySink, TriggerAction, TurnEvent},
     limits,
@@ -62,7 +62,7 @@ async fn skipped_replies_are_delivered_after_the_commit() {
     for (receipt, expected) in [(Receipt::Delivered, vec!["Hi."]), (Receipt::Skipped, vec!["Hi.", "Hi."])] {
         let (assistant, sent) = (assistant(Arc::new(MemoryStore::new())), Arc::default());
         let sink = Box::new(FixedReceiptSink(receipt, Arc::clone(&sent)));
-        assistant.receive(IncomingMessage::text("u", "hello", "test"), sink).await.unwrap();
+        assistant.receive(IncomingMessage::new("u", "hello").input_channel("test"), sink).await.unwrap();
         assert_eq!(*sent.lock().unwrap(), expected, "{receipt:?}");
         assert_eq!(assistant.store().pending_replies(&"u".into()).await.unwrap(), [], "{receipt:?}");
     }
@@ -152,7 +152,7 @@ async fn pending_count(assistant: &Assistant) -> usize {
 }
 
 async fn hello(assistant: &Assistant, sink: &EarlierRepliesSink) -> TurnReport {
-    assistant.receive(IncomingMessage::text("u", "hello", "test"), Box::new(sink.clone())).await.unwrap()
+    assistant.receive(IncomingMessage::new("u", "hello").input_channel("test"), Box::new(sink.clone())).await.unwrap()
 }
 
 #[tokio::test]
@@ -183,7 +183,7 @@ async fn pending_replies_are_kept_if_delivery_fails_or_the_channel_takes_no_earl
     assert_eq!(pending_count(&assistant).await, 2, "the reply of the failed delivery waits too");
     let plain = CollectingSink::without_streaming();
     let collected = plain.collected();
-    assistant.receive(IncomingMessage::text("u", "hello", "test"), Box::new(plain)).await.unwrap();
+    assistant.receive(IncomingMessage::new("u", "hello").input_channel("test"), Box::new(plain)).await.unwrap();
     assert_eq!((collected.texts(), pending_count(&assistant).await), (vec!["Hi.".to_owned()], 2));
     let sink = EarlierRepliesSink::default();
     hello(&assistant, &sink).await;
@@ -213,9 +213,8 @@ async fn push_channel_gets_pending_replies_at_once_and_after_a_failure() {
     let (assistant, clock) = assistant_with_trigger();
     let sink = EarlierRepliesSink::default();
     let inbox = Inbox::new(assistant.clone(), "push");
-    let mut message = ChannelMessage::new("u", "hello");
     // What flows see as the channel decides nothing: a caller may have chosen it.
-    message.input_channel = Some("elsewhere".to_owned());
+    let message = IncomingMessage::new("u", "hello").input_channel("elsewhere");
     inbox.receive(message, Box::new(CollectingSink::without_streaming())).await.unwrap();
     let is_down = Arc::new(std::sync::atomic::AtomicBool::new(true));
     let sink_for = |_: &segue::ids::ConversationId, channel: &str| -> Option<Box<dyn ReplySink>> {

@@ -80,7 +80,7 @@ async fn run(file: &File, conversation: &Conversation, model: &RecordedModel) ->
     let id = conversation.name.as_str().into();
     let mut results = Vec::new();
     for turn in &conversation.turns {
-        let incoming = IncomingMessage::text(conversation.name.as_str(), turn.user.as_str(), "test");
+        let incoming = IncomingMessage::new(conversation.name.as_str(), turn.user.as_str()).input_channel("test");
         let requests = model.requests();
         tokio::select! {
             report = assistant.receive(incoming, Box::new(CollectingSink::streaming())) => { report.unwrap(); }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use segue::{
     Assistant, IncomingMessage, Store, TurnEvent,
-    channels::{ChannelMessage, Inbox},
+    channels::Inbox,
     conversation::{ExternalTrigger, TriggerAction},
     llm::ChatResponse,
     runtime::{FeedPosition, OutboxSink, TurnEventStream},
@@ -38,7 +38,7 @@ fn assistant(store: &Arc<MemoryStore>, answers: &[&str]) -> Assistant {
 async fn say(assistant: &Assistant, text: &str) -> CollectedReplies {
     let sink = CollectingSink::without_streaming();
     let collected = sink.collected();
-    assistant.receive(IncomingMessage::text("u", text, "test"), Box::new(sink)).await.unwrap();
+    assistant.receive(IncomingMessage::new("u", text).input_channel("test"), Box::new(sink)).await.unwrap();
     collected
 }
 
@@ -194,7 +194,7 @@ async fn a_repeated_message_of_a_platform_is_answered_once() {
     for is_duplicate in [false, true] {
         let sink = CollectingSink::without_streaming();
         sent.push(sink.collected());
-        let message = ChannelMessage::new("u", "hello").message_id("update-1");
+        let message = IncomingMessage::new("u", "hello").message_id("update-1");
         let accepted = inbox.accept(message, Box::new(sink)).await.unwrap();
         assert_eq!((accepted.turn().0, accepted.is_duplicate()), (1, is_duplicate));
         let report = accepted.finished().await.unwrap();

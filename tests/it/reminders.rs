@@ -61,7 +61,10 @@ fn assistant(store: Arc<dyn Store>, clock: &ManualClock, reminders: Vec<Json>) -
 }
 
 async fn say(assistant: &Assistant, id: &str) -> TurnReport {
-    assistant.receive(IncomingMessage::text(id, "remind me", "test"), Box::new(DiscardReplies)).await.unwrap()
+    assistant
+        .receive(IncomingMessage::new(id, "remind me").input_channel("test"), Box::new(DiscardReplies))
+        .await
+        .unwrap()
 }
 
 /// A reply sink for every conversation: the outbox.
@@ -220,8 +223,8 @@ async fn trigger_starts_a_flow_once_per_id_and_messages_cannot_forge_a_trigger()
         assert_eq!(sent.try_recv().ok().as_deref(), (!repeated).then_some("Water the cactus."));
         assert_eq!(report.text(), "Water the cactus.");
     }
-    let mut forged = IncomingMessage::text("u", "remind me", "(trigger)");
-    forged.message.metadata = json!({"trigger": {"flow": "water"}}).as_object().cloned().unwrap();
+    let mut forged = IncomingMessage::new("u", "remind me").input_channel("(trigger)");
+    forged.metadata = json!({"trigger": {"flow": "water"}}).as_object().cloned().unwrap();
     assistant.receive(forged, Box::new(DiscardReplies)).await.unwrap();
     let turns = assistant.store().turns(&"u".into()).await.unwrap();
     let triggered = |turn: &segue::store::StoredTurn| {

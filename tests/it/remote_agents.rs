@@ -129,7 +129,7 @@ fn assistant(url: &str, clock: impl Clock + 'static, lines: &[&'static str]) -> 
 /// Says something; cancelling `stop` interrupts the turn.
 async fn say(assistant: &Assistant, text: &str, stop: &CancellationToken) -> TurnReport {
     let sink = Box::new(InterruptibleSink(stop.clone()));
-    assistant.receive(IncomingMessage::text("u", text, "test"), sink).await.unwrap()
+    assistant.receive(IncomingMessage::new("u", text).input_channel("test"), sink).await.unwrap()
 }
 
 /// The codes of the failures.

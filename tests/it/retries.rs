@@ -18,6 +18,7 @@ use segue::{
     store::{AcceptOutcome, InboxMessage, JournalRecord, TurnCommit, TurnNumber, Version},
     testing::{CollectedReplies, CollectingSink, ManualClock, ScriptedCall, ScriptedLlm, StrictLlm},
 };
+use segue_engine::conversation::UserMessage;
 use serde_json::{Value as Json, json};
 use tokio::sync::Notify;
 
@@ -173,8 +174,7 @@ impl Process {
     async fn say(&self, text: &str, id: &str) -> Result<(TurnReport, CollectedReplies), segue::ReceiveError> {
         let sink = CollectingSink::streaming();
         let collected = sink.collected();
-        let mut incoming = IncomingMessage::text("u", text, "test");
-        incoming.message.message_id = id.into();
+        let incoming = IncomingMessage::new("u", text).input_channel("test").message_id(id);
         Ok((self.assistant.receive(incoming, Box::new(sink)).await?, collected))
     }
     async fn assert_replays(&self) {
@@ -430,9 +430,15 @@ async fn operator_can_close_an_open_turn() {
 async fn same_message_id_on_two_channels_is_two_turns() {
     let (store, clock) = store_and_clock();
     let inbound = |channel: &str| {
-        let IncomingMessage { conversation, mut message, .. } = IncomingMessage::text("u", "hello", channel);
-        message.message_id = "m1".into();
-        InboxMessage { tenant: "".into(), account: "".into(), conversation, message, at: Timestamp::default(), seed: 1 }
+        let message = UserMessage {
+            via: "".into(),
+            text: "hello".into(),
+            message_id: "m1".into(),
+            input_channel: channel.into(),
+            metadata: Default::default(),
+        };
+        let (tenant, account, conversation) = ("".into(), "".into(), "u".into());
+        InboxMessage { tenant, account, conversation, message, at: Timestamp::default(), seed: 1 }
     };
     store.accept(inbound("other")).await.unwrap();
     store.accept(inbound("test")).await.unwrap();
@@ -519,8 +525,7 @@ async fn duplicate_message_is_answered_during_a_running_turn_and_marked_as_deliv
     let steps = [text_answer("start flow greet")].into_iter().chain(booking()).collect();
     let process = Arc::new(Process::with(&store, &clock, steps, tool.clone(), &FILES));
     let id = ConversationId::from("u");
-    let mut incoming = IncomingMessage::text("u", "hello", "test");
-    incoming.message.message_id = "m1".into();
+    let incoming = IncomingMessage::new("u", "hello").input_channel("test").message_id("m1");
     process.assistant.receive(incoming, Box::new(segue::runtime::OutboxSink)).await.unwrap();
     assert_eq!(store.pending_replies(&id).await.unwrap().len(), 1);
     let second = process.clone();

@@ -63,7 +63,7 @@ impl Booking {
     async fn say(&self, text: &str) -> Vec<String> {
         let sink = CollectingSink::streaming();
         let shown = sink.collected();
-        let incoming = segue::IncomingMessage::text("u", text, "test");
+        let incoming = segue::IncomingMessage::new("u", text).input_channel("test");
         self.assistant.receive(incoming, Box::new(sink)).await.unwrap();
         assert!(self.assistant.replay(&"u".into()).await.unwrap().is_none(), "the turn replays");
         shown.texts()

@@ -20,11 +20,10 @@ use crate::{
         codes,
         model::{ArtifactUpdate, Message, Part, Role, Status, StatusUpdate, Task, TaskState, Update},
     },
-    channels::ChannelMessage,
     context::CallContext,
     conversation::DiscardReplies,
     limits,
-    runtime::TurnReport,
+    runtime::{IncomingMessage, TurnReport},
 };
 
 /// The parameters of a request that sends a message.
@@ -233,13 +232,8 @@ impl A2aServer {
         has_push_config: bool,
         run: &Arc<TaskRun>,
     ) {
-        let message = ChannelMessage {
-            sender: ids.conversation.to_string(),
-            text,
-            message_id: ids.message.clone(),
-            input_channel: None,
-            metadata,
-        };
+        let message = IncomingMessage::new(ids.conversation.clone(), text);
+        let message = message.message_id(ids.message.clone()).metadata(metadata);
         let sink = TaskSink { run: run.clone(), task: ids.task.clone(), context: ids.context.clone() };
         let received = self.0.inbox.for_caller(self.1.id.as_ref()).receive(message, Box::new(sink)).await;
         let result = match received {

@@ -264,7 +264,7 @@ async fn metadata_beyond_the_limit_is_rejected() {
 #[tokio::test]
 async fn conversations_of_other_channels_cannot_be_reached() {
     let server = server(&["start flow greet", "start flow greet"]);
-    let incoming = crate::runtime::IncomingMessage::text("ada", "hi", "rest");
+    let incoming = crate::runtime::IncomingMessage::new("ada", "hi").input_channel("rest");
     server.0.assistant.receive(incoming, Box::new(crate::conversation::DiscardReplies)).await.unwrap();
     let mut params = message("m1", "hi");
     params["message"]["contextId"] = json!("ada");

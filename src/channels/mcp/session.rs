@@ -11,7 +11,7 @@ use rmcp::{
     service::RequestContext,
 };
 use segue_engine::{
-    conversation::{ExternalTrigger, TriggerAction, UserMessage},
+    conversation::{ExternalTrigger, TriggerAction},
     ids::{ConversationId, FlowId, MessageId},
 };
 use serde_json::{Map, Value as Json};
@@ -238,15 +238,8 @@ impl Session {
         let assistant = &self.shared.assistant;
         let report = match request {
             ToolRequest::SendMessage(message) => {
-                let message = UserMessage {
-                    via: "".into(),
-                    text: message.trim().into(),
-                    message_id: MessageId::from(key),
-                    input_channel: NAME.into(),
-                    metadata: Map::new(),
-                };
-                let incoming = IncomingMessage::new(call.conversation.clone(), message);
-                assistant.receive_for(caller_id(call.context), incoming, sink).await
+                let incoming = IncomingMessage::new(call.conversation.clone(), message).input_channel(NAME);
+                assistant.receive_for(caller_id(call.context), incoming.message_id(key), sink).await
             }
             ToolRequest::StartFlow(flow, values) => {
                 let trigger = ExternalTrigger { action: TriggerAction::StartIfAllowed(flow), values, reminder: None };

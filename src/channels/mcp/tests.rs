@@ -250,7 +250,10 @@ async fn conversation_of_another_channel_cannot_be_continued() {
     let is_reserved = crate::channels::RESERVED_PREFIXES.contains(&CONVERSATION_PREFIX);
     assert!(is_reserved, "nor can another channel continue one of this channel");
     let assistant = assistant(&["start flow greet"]);
-    assistant.receive(IncomingMessage::text("mine", "hello", "rest"), Box::new(crate::DiscardReplies)).await.unwrap();
+    assistant
+        .receive(IncomingMessage::new("mine", "hello").input_channel("rest"), Box::new(crate::DiscardReplies))
+        .await
+        .unwrap();
     let client = client(&assistant, McpServerSettings::default()).await;
     for id in ["mine", "mcp-0123", "mcp-"] {
         let refused = call(&client, "converse", json!({"message": "hello", "conversation_id": id})).await;

@@ -20,7 +20,7 @@ fn rest_channel(settings: &Json) -> Result<RestChannel, String> {
     RestChannel::new(settings)
 }
 
-fn parse(body: &str) -> Result<ChannelMessage, String> {
+fn parse(body: &str) -> Result<IncomingMessage, String> {
     parse_message(body.as_bytes(), &HeaderMap::new())
 }
 
@@ -37,7 +37,7 @@ fn all_fields_of_a_request_are_parsed() {
         "sender": "u1", "message": "hi", "input_channel": "app", "message_id": "m1", "metadata": {"k": [1]}, "unknown": 1,
     });
     let message = parse(&body.to_string()).unwrap();
-    assert_eq!((message.sender.as_str(), message.text.as_str()), ("u1", "hi"));
+    assert_eq!((message.conversation.as_str(), &*message.text), ("u1", "hi"));
     assert_eq!((message.message_id.as_str(), message.input_channel.as_deref()), ("m1", Some("app")));
     assert_eq!(message.metadata["k"], json!([1]));
 }
@@ -47,10 +47,10 @@ fn absent_and_null_fields_are_empty_and_a_number_can_be_a_sender() {
     for body in
         [r#"{"message": ""}"#, r#"{"sender": null, "message": null, "metadata": null}"#, "\u{feff}{\"message\": null}"]
     {
-        assert_eq!(parse(body).unwrap(), ChannelMessage::default(), "{body}");
+        assert_eq!(parse(body).unwrap(), IncomingMessage::new("", ""), "{body}");
     }
     assert_eq!(&*recipient(""), "default");
-    assert_eq!(parse(r#"{"sender": 42, "message": ""}"#).unwrap().sender, "42");
+    assert_eq!(parse(r#"{"sender": 42, "message": ""}"#).unwrap().conversation, "42");
 }
 
 #[test]

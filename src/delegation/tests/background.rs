@@ -380,7 +380,7 @@ async fn ids_of_other_conversations_are_unknown() {
     {
         model.add("commands: ", vec![say(if conversation == "u" { "continue agent" } else { "start flow survey" })]);
         model.add("agent: and?", vec![call("", &[("task_status", json!({"id": id}))]), say("I see.")]);
-        let message = IncomingMessage::text(conversation, "and?", "test");
+        let message = IncomingMessage::new(conversation, "and?").input_channel("test");
         lead.assistant.receive(message, Box::new(CollectingSink::streaming())).await.unwrap();
         let text = fetched(&model, "agent: and?");
         assert_eq!(text.contains("There is no task with the id"), !is_known, "{conversation} {id}: {text}");

@@ -66,7 +66,7 @@ impl Lead {
 
     /// Says something, advances the clock second by second, and calls `each` in between.
     pub(super) async fn say(&self, text: &str, each: impl Fn(&Self)) -> TurnReport {
-        let message = IncomingMessage::text("u", text, "test");
+        let message = IncomingMessage::new("u", text).input_channel("test");
         let turn = self.assistant.receive(message, Box::new(CollectingSink::streaming()));
         let seconds = async {
             for _ in 0..2_000 {

@@ -70,33 +70,29 @@ impl Accepted {
 }
 
 /// What is known of a message once it is stored.
-struct Acceptance {
+pub(in crate::runtime) struct Acceptance {
     turn: TurnNumber,
     is_duplicate: bool,
 }
 
-/// A message in the mailbox of its conversation.
-struct Enqueued {
+/// A message in the mailbox of its conversation. Its turn runs in a task.
+pub(in crate::runtime) struct Enqueued {
     task: JoinHandle<Result<TurnReport, ReceiveError>>,
     guard: AbandonGuard,
     permit: Weak<AdmissionPermit>,
 }
 
-impl Assistant {
-    /// Puts a message into the mailbox of its conversation, runs its turn in a task, and waits for it.
-    pub(in crate::runtime) async fn enqueue(
-        &self,
-        incoming: IncomingMessage,
-        sink: Box<dyn ReplySink>,
-        origin: Origin<'_>,
-    ) -> Result<TurnReport, ReceiveError> {
-        let Enqueued { task, guard, .. } = self.start(incoming, sink, origin, None)?;
-        let report = task.await.unwrap_or(Err(ReceiveError::TurnFailed));
-        guard.disarm();
+impl Enqueued {
+    /// Waits for the turn.
+    pub(in crate::runtime) async fn finished(self) -> Result<TurnReport, ReceiveError> {
+        let report = self.task.await.unwrap_or(Err(ReceiveError::TurnFailed));
+        self.guard.disarm();
         report
     }
+}
 
-    /// [`enqueue`](Self::enqueue) that waits until the message is stored only.
+impl Assistant {
+    /// [`enqueue`](Self::enqueue), and waits until the message is stored.
     pub(in crate::runtime) async fn enqueue_and_accept(
         &self,
         incoming: IncomingMessage,
@@ -104,7 +100,7 @@ impl Assistant {
         origin: Origin<'_>,
     ) -> Result<Accepted, ReceiveError> {
         let (stored, acceptance) = oneshot::channel();
-        let Enqueued { task, guard, permit } = self.start(incoming, sink, origin, Some(stored))?;
+        let Enqueued { task, guard, permit } = self.enqueue(incoming, sink, origin, Some(stored))?;
         let accepted = match acceptance.await {
             Ok(Acceptance { turn, is_duplicate }) => Ok(Accepted { turn, is_duplicate, task, permit }),
             // The task has ended without storing it.
@@ -116,7 +112,8 @@ impl Assistant {
         accepted
     }
 
-    fn start(
+    /// Puts a message into the mailbox of its conversation and runs its turn in a task. `stored` is told when the message is stored.
+    pub(in crate::runtime) fn enqueue(
         &self,
         incoming: IncomingMessage,
         sink: Box<dyn ReplySink>,
@@ -137,8 +134,8 @@ impl Assistant {
             permit.assign_caller(caller.unwrap_or(incoming.conversation.as_str()), waiting)?;
         }
         let (guard, weak_permit) = (AbandonGuard::new(&permit), Arc::downgrade(&permit));
-        let while_busy = incoming.while_busy;
-        let inbound = self.0.inbound(incoming);
+        let while_busy = incoming.while_busy.unwrap_or_default();
+        let inbound = incoming.accepted(self.0.clock.now(), (self.0.seed_source)());
         // Boxed, because the future of a turn is large and would be copied several times.
         let task = self.0.tasks.spawn(Box::pin(async move {
             let report = this.0.receive(&mailbox, (&inbound, while_busy), sink, stored, &permit).await;
@@ -220,7 +217,8 @@ impl Inner {
         }
     }
 
-    /// Runs the turn of a stored message when those before it are over. `accept_lock` is released when the turn has its place in the queue.
+    /// Runs the turn of a stored message when those before it are over; undelivered replies of earlier turns are sent first. `accept_lock` is
+    /// released when the turn has its place in the queue.
     async fn run_accepted(
         &self,
         mailbox: &Mailbox,
@@ -229,6 +227,7 @@ impl Inner {
         sink: &mut dyn ReplySink,
         permit: &AdmissionPermit,
     ) -> Result<TurnReport, ReceiveError> {
+        let id = &inbound.conversation;
         let epoch = mailbox.epoch.load(Ordering::SeqCst);
         let mut queue = pin!(mailbox.turn_lock.clone().lock_owned());
         // The first poll enters the queue of the lock; only after it the next message may be accepted.
@@ -243,8 +242,7 @@ impl Inner {
         };
         if epoch != mailbox.epoch.load(Ordering::SeqCst) {
             // The conversation was erased meanwhile; the turn number now belongs to another turn.
-            let conversation = inbound.conversation.clone();
-            return Err(StoreError::TurnNotOpen { conversation, turn: turn.0 }.into());
+            return Err(StoreError::TurnNotOpen { conversation: id.clone(), turn: turn.0 }.into());
         }
         if mailbox.is_stale.swap(false, Ordering::SeqCst) {
             *state = None;
@@ -254,25 +252,14 @@ impl Inner {
         if matches!(accepted, AcceptOutcome::New(TurnNumber::FIRST)) {
             // Nothing is stored, so nothing needs to be loaded, and a cached conversation was erased. If this assumption is wrong, the
             // version check of the commit fails and the next attempt loads.
-            *state = Some(CachedConversation::new(inbound.conversation.clone()));
+            *state = Some(CachedConversation::new(id.clone()));
         } else if state.is_none() {
             // Boxed like `resume_accepted` below: it contains the future of a whole turn, and few messages need it.
-            Box::pin(self.finish_open_turns(&mut state, &inbound.conversation, turn)).await?;
+            Box::pin(self.finish_open_turns(&mut state, id, turn)).await?;
         }
         if let AcceptOutcome::Running(turn) = accepted {
             return Box::pin(self.resume_accepted(&mut state, turn, inbound, sink)).await;
         }
-        self.answer(&mut state, AcceptedMessage { turn, inbound }, sink).await
-    }
-
-    /// Sends undelivered replies of earlier turns, then runs a new turn.
-    async fn answer(
-        &self,
-        state: &mut Option<Box<CachedConversation>>,
-        accepted: AcceptedMessage<'_>,
-        sink: &mut dyn ReplySink,
-    ) -> Result<TurnReport, ReceiveError> {
-        let id = &accepted.inbound.conversation;
         let mut earlier = Vec::new();
         if sink.accepts_earlier_replies() && state.as_ref().is_none_or(|cached| cached.may_have_pending_replies) {
             let (sent, has_all) = Box::pin(self.send_pending(id, sink)).await;
@@ -281,7 +268,7 @@ impl Inner {
                 cached.may_have_pending_replies = false;
             }
         }
-        let mut report = self.run_new_turn(state, accepted, sink).await?;
+        let mut report = self.run_until_stored(&mut state, AcceptedMessage { turn, inbound }, None, sink).await?;
         if !earlier.is_empty() {
             if let (false, Some(cached)) = (self.mark_sent(id, &earlier).await, state.as_mut()) {
                 cached.may_have_pending_replies = true;
@@ -304,19 +291,12 @@ impl Inner {
             return self.resend_replies(id, turn, replies, sink).await;
         }
         match self.store.unfinished_turns_in(id, turn..TurnNumber(turn.0 + 1)).await?.pop() {
-            Some(open) => self.run_open_turn(state, open, sink).await,
+            Some(open) => {
+                let accepted = AcceptedMessage { turn, inbound: &open.inbound };
+                self.run_until_stored(state, accepted, Some(open.journal), sink).await
+            }
             None => Err(ReceiveError::TurnFailed),
         }
-    }
-
-    fn inbound(&self, incoming: IncomingMessage) -> InboxMessage {
-        let IncomingMessage { conversation, mut message, tenant, account, .. } = incoming;
-        // One character above the limit stays, so that the engine recognises the message as too long and rejects it.
-        let most = segue_engine::limits::MESSAGE_TEXT + 1;
-        if let Some((end, _)) = message.text.char_indices().nth(most) {
-            message.text = message.text.get(..end).unwrap_or_default().into();
-        }
-        InboxMessage { tenant, account, conversation, message, at: self.clock.now(), seed: (self.seed_source)() }
     }
 
     /// Answers a duplicate message with the stored replies: all of them, or those that are undelivered, as the sink wants it.

@@ -65,29 +65,20 @@ pub(super) struct OpenTurn<'a> {
 }
 
 impl Inner {
-    /// Runs the turn of a newly accepted message until it is stored, then delivers.
-    pub(super) async fn run_new_turn(
+    /// Runs the turn of an accepted message until it is stored or given up, then delivers. `recorded` is the journal of a turn that was
+    /// found open in the store.
+    pub(super) async fn run_until_stored(
         &self,
         state: &mut Option<Box<CachedConversation>>,
         accepted: AcceptedMessage<'_>,
+        recorded: Option<Vec<JournalRecord>>,
         sink: &mut dyn ReplySink,
     ) -> Result<TurnReport, ReceiveError> {
-        let turn = OpenTurn::new(self, accepted, None, sink.cancellation());
+        let retry_reason = recorded.as_ref().map(|_| RetryReason::FoundOpen);
+        let turn = OpenTurn::new(self, accepted, recorded, sink.cancellation());
         let mut sink = turn.sink(sink);
-        turn.run_until_stored(state, 0, None, &mut sink).await
-    }
-
-    /// Runs a turn that is open in the store until it is stored or given up, then delivers.
-    pub(super) async fn run_open_turn(
-        &self,
-        state: &mut Option<Box<CachedConversation>>,
-        UnfinishedTurn { turn, inbound, journal }: UnfinishedTurn,
-        sink: &mut dyn ReplySink,
-    ) -> Result<TurnReport, ReceiveError> {
-        let turn = OpenTurn::new(self, AcceptedMessage { turn, inbound: &inbound }, Some(journal), sink.cancellation());
-        let attempts_made = store::attempts(&turn.journal.records());
-        let mut sink = turn.sink(sink);
-        turn.run_until_stored(state, attempts_made, Some(RetryReason::FoundOpen), &mut sink).await
+        let report = turn.run_attempts(state, retry_reason, &mut sink).await;
+        turn.keep_unsaved(report, &sink)
     }
 
     /// Ends an open turn with an error message, without another attempt.
@@ -134,18 +125,6 @@ impl<'a> OpenTurn<'a> {
         TurnSink::new(channel, FeedWriter::begin(self.inner, turn, inbound), self.wrapped_journal.clone())
     }
 
-    /// Attempts the turn until it is stored, at most [`limits::TURN_ATTEMPTS`] times including the `attempts_made` earlier ones.
-    async fn run_until_stored(
-        &self,
-        state: &mut Option<Box<CachedConversation>>,
-        attempts_made: u32,
-        retry_reason: Option<RetryReason>,
-        sink: &mut TurnSink<'_>,
-    ) -> Result<TurnReport, ReceiveError> {
-        let report = self.run_attempts(state, attempts_made, retry_reason, sink).await;
-        self.keep_unsaved(report, sink)
-    }
-
     /// Keeps the journal of a turn that could not be stored, for its next attempt in this process, and ends this run for readers.
     fn keep_unsaved(
         &self,
@@ -161,15 +140,17 @@ impl<'a> OpenTurn<'a> {
         report
     }
 
+    /// Attempts the turn until it is stored, at most [`limits::TURN_ATTEMPTS`] times including those of earlier runs. `retry_reason`: why it
+    /// is not the first run.
     async fn run_attempts(
         &self,
         state: &mut Option<Box<CachedConversation>>,
-        mut attempts_made: u32,
         mut retry_reason: Option<RetryReason>,
         sink: &mut TurnSink<'_>,
     ) -> Result<TurnReport, ReceiveError> {
         let Self { inner, accepted: AcceptedMessage { turn, inbound }, .. } = *self;
         let id = &inbound.conversation;
+        let mut attempts_made = retry_reason.map_or(0, |_| store::attempts(&self.journal.records()));
         loop {
             if attempts_made >= limits::TURN_ATTEMPTS {
                 return Box::pin(self.give_up(state, "too many attempts failed", sink)).await;

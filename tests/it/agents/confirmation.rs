@@ -49,7 +49,10 @@ fn assistant(store: Arc<dyn Store>, model: Vec<ChatResponse>, ran: &Calls) -> As
 }
 
 async fn say(assistant: &Assistant, text: &str) -> Vec<String> {
-    let report = assistant.receive(IncomingMessage::text("u", text, "test"), Box::new(DiscardReplies)).await.unwrap();
+    let report = assistant
+        .receive(IncomingMessage::new("u", text).input_channel("test"), Box::new(DiscardReplies))
+        .await
+        .unwrap();
     assert!(report.failures.is_empty(), "{:?}", report.failures);
     report.replies.iter().filter_map(|reply| reply.reply.text.as_deref().map(str::to_owned)).collect()
 }

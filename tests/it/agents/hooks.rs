@@ -66,8 +66,8 @@ impl AgentHooks for CountingHooks {
 
 /// Asks for a boat. Returns the replies and the value of the slot `found`.
 async fn find_boat(assistant: &Assistant) -> (Vec<String>, Json) {
-    let mut incoming = IncomingMessage::text("u", "find a boat", "test");
-    incoming.message.metadata.insert("secret".into(), json!("canary"));
+    let mut incoming = IncomingMessage::new("u", "find a boat").input_channel("test");
+    incoming.metadata.insert("secret".into(), json!("canary"));
     let report = assistant.receive(incoming, Box::new(DiscardReplies)).await.unwrap();
     assert!(report.failures.is_empty(), "{:?}", report.failures);
     let turns = assistant.store().turns(&"u".into()).await.unwrap();
@@ -193,7 +193,10 @@ async fn unregistered_hook_name_fails_the_agent() {
     assert_eq!((findings.len(), findings[0].code), (1, "A0521"), "{findings:?}");
     let script = Arc::new(ScriptedLlm::strict(["start flow find"]));
     let assistant = TestAssistant::build(builder.model(script)).unwrap().assistant;
-    let report = assistant.receive(IncomingMessage::text("u", "find", "test"), Box::new(DiscardReplies)).await.unwrap();
+    let report = assistant
+        .receive(IncomingMessage::new("u", "find").input_channel("test"), Box::new(DiscardReplies))
+        .await
+        .unwrap();
     let reason = &report.failures[0].reason;
     assert!(reason.contains("my_hooks") && reason.contains("registered: nothing"), "{reason}");
 }
@@ -302,7 +305,10 @@ async fn invalid_messages_of_a_hook_end_the_run_with_the_reason() {
     let builder = builder(&format!("{{module: \"{address}\"}}")).unwrap();
     let script = Arc::new(ScriptedLlm::strict(["start flow find"]));
     let assistant = builder.model(script).build().unwrap();
-    let report = assistant.receive(IncomingMessage::text("u", "find", "test"), Box::new(DiscardReplies)).await.unwrap();
+    let report = assistant
+        .receive(IncomingMessage::new("u", "find").input_channel("test"), Box::new(DiscardReplies))
+        .await
+        .unwrap();
     assert_eq!(report.failures[0].code, "A0521", "{:?}", report.failures);
     assert!(report.failures[0].reason.contains("no call `x`"), "{:?}", report.failures);
 }
@@ -333,7 +339,10 @@ async fn unreachable_hook_server_gives_one_error_response() {
     let builder = builder("{module: \"http://127.0.0.1:9/hooks\"}").unwrap();
     let script = Arc::new(ScriptedLlm::strict(["start flow find"]));
     let assistant = TestAssistant::build(builder.model(script)).unwrap().assistant;
-    let report = assistant.receive(IncomingMessage::text("u", "find", "test"), Box::new(DiscardReplies)).await.unwrap();
+    let report = assistant
+        .receive(IncomingMessage::new("u", "find").input_channel("test"), Box::new(DiscardReplies))
+        .await
+        .unwrap();
     assert_eq!(report.failures[0].code, "A0521", "{:?}", report.failures);
     assert!(!report.failures[0].reason.contains("127.0.0.1"), "{:?}", report.failures);
     assert_eq!(report.replies.len(), 1, "{:?}", report.replies);

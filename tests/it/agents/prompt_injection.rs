@@ -301,8 +301,8 @@ async fn run_case(goal: Goal, source: Source, task: Task) -> Result<u32, String>
     let mut message = first;
     let (mut questions, mut is_ended, mut runs) = (0, false, 1);
     for turn in 0..14 {
-        let mut incoming = segue::IncomingMessage::text("u", &*message, "test");
-        incoming.message.metadata.insert("token".into(), json!(CANARY));
+        let mut incoming = segue::IncomingMessage::new("u", &*message).input_channel("test");
+        incoming.metadata.insert("token".into(), json!(CANARY));
         let report =
             test.assistant.receive(incoming, Box::new(segue::DiscardReplies)).await.map_err(|e| e.to_string())?;
         let replies: Vec<String> =

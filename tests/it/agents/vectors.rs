@@ -50,6 +50,6 @@ mcp_servers:
     ]);
     let builder = Assistant::builder_from_texts(files).unwrap().source(Arc::new(Toolbox::new("bank", [tool])));
     let assistant = TestAssistant::build(builder.model(Arc::new(model))).unwrap().assistant;
-    assistant.receive(IncomingMessage::text("u", "look", "test"), Box::new(DiscardReplies)).await.unwrap();
+    assistant.receive(IncomingMessage::new("u", "look").input_channel("test"), Box::new(DiscardReplies)).await.unwrap();
     assert_eq!(*seen.lock().unwrap(), [json!({"plan": "gold", "customer_id": "c-7"})]);
 }

@@ -34,7 +34,7 @@ fn in_memory(agent: &str, folder: &Path, model: &Arc<StrictLlm>) -> Assistant {
 }
 
 async fn say(assistant: &Assistant, user: &str, text: &str) -> TurnReport {
-    let message = IncomingMessage::text(user.to_owned(), text, "test");
+    let message = IncomingMessage::new(user.to_owned(), text).input_channel("test");
     let report = assistant.receive(message, Box::new(DiscardReplies)).await.unwrap();
     assert!(report.failures.is_empty(), "{:?}", report.failures);
     report

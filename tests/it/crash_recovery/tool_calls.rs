@@ -132,7 +132,7 @@ impl SharedState {
 
     /// The process gets the message and ends, in the middle of the turn, as soon as `condition` holds.
     async fn crash(&self, process: Assistant, condition: impl Fn(&Self) -> bool) {
-        let turn = process.receive(IncomingMessage::text("u", "/work", "test"), Box::new(DiscardReplies));
+        let turn = process.receive(IncomingMessage::new("u", "/work").input_channel("test"), Box::new(DiscardReplies));
         let crashed = async {
             while !condition(self) {
                 tokio::task::yield_now().await;
@@ -203,8 +203,10 @@ async fn repeated_call_has_the_same_idempotency_key_and_no_other_call_has_it() {
             fresh.store.erase(&"u".into()).await.unwrap();
         }
         let process = fresh.process(fresh.work_server(false), false);
-        let report =
-            process.receive(IncomingMessage::text("u", "/work", "test"), Box::new(DiscardReplies)).await.unwrap();
+        let report = process
+            .receive(IncomingMessage::new("u", "/work").input_channel("test"), Box::new(DiscardReplies))
+            .await
+            .unwrap();
         assert_eq!(report.turn.0, 1, "the turn has the same number again");
         let key = fresh.keys.lock().unwrap().last().unwrap().clone();
         assert!(!used.contains(&key), "{key} was used before");

@@ -21,7 +21,7 @@ fn say_as(
     conversation: &str,
 ) -> BoxFuture<'static, Result<TurnReport, ReceiveError>> {
     let (assistant, caller) = (assistant.clone(), caller.to_owned());
-    let incoming = IncomingMessage::text(conversation, "work", "test");
+    let incoming = IncomingMessage::new(conversation, "work").input_channel("test");
     Box::pin(async move { assistant.receive_for(Some(&caller), incoming, Box::new(DiscardReplies)).await })
 }
 

@@ -190,7 +190,9 @@ async fn failed_http_request_fails_only_its_call() {
         None => yes(request),
     })
     .await;
-    let first = conversation.assistant.receive(IncomingMessage::text("ada", "/work", "test"), Box::new(DiscardReplies));
+    let first = conversation
+        .assistant
+        .receive(IncomingMessage::new("ada", "/work").input_channel("test"), Box::new(DiscardReplies));
     let others = async {
         while server.calls.load(Ordering::SeqCst) == 0 {
             tokio::task::yield_now().await;

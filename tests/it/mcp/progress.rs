@@ -90,7 +90,7 @@ async fn replies_of_agent(entry: &str, agent: &str, channel: &str) -> (Vec<Strin
         TestConversation::with_agent(&slow_server(9, |second| second), &format!("tool_timeout: 4, {entry}"), agent);
     let report = conversation
         .assistant
-        .receive(IncomingMessage::text("u", "/ask", channel), Box::new(segue::DiscardReplies))
+        .receive(IncomingMessage::new("u", "/ask").input_channel(channel), Box::new(segue::DiscardReplies))
         .await
         .unwrap();
     (report.replies.iter().filter_map(|reply| reply.reply.text.as_deref().map(str::to_owned)).collect(), conversation)
