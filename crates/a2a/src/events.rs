@@ -3,7 +3,11 @@
 
 use std::collections::VecDeque;
 
-use segue_base::{json::from_slice_lossy, limits};
+use segue_base::{
+    json::from_slice_lossy,
+    limits,
+    sse::{SseDecoder, SseEvent, TooLong},
+};
 use serde_json::Value as Json;
 
 use super::{
@@ -42,8 +46,9 @@ enum Source {
 
 struct Body {
     response: reqwest::Response,
-    parser: SseParser,
-    waiting: VecDeque<String>,
+    decoder: SseDecoder,
+    /// The data of events that were received.
+    waiting: VecDeque<Vec<u8>>,
     binding: ProtocolBinding,
     ended: bool,
 }
@@ -51,7 +56,13 @@ struct Body {
 impl TaskEventStream {
     /// A stream over an HTTP response body.
     pub(super) fn new(response: reqwest::Response, format: A2aWireFormat, binding: ProtocolBinding) -> Self {
-        let body = Body { response, parser: SseParser::default(), waiting: VecDeque::new(), binding, ended: false };
+        let body = Body {
+            response,
+            decoder: SseDecoder::new(limits::A2A_EVENT),
+            waiting: VecDeque::new(),
+            binding,
+            ended: false,
+        };
         Self { source: Source::Body(Box::new(body)), format }
     }
 
@@ -99,11 +110,16 @@ fn unreadable(why: String) -> A2aError {
     A2aError::new(A2aErrorKind::InvalidResponse, format!("an event of the stream: {why}"))
 }
 
+/// The data of an event; `None` for one with empty data, which only keeps the connection open.
+fn data_of(event: SseEvent) -> Option<Vec<u8>> {
+    (!event.data.trim_ascii().is_empty()).then_some(event.data)
+}
+
 impl Body {
     async fn next(&mut self) -> Result<Event, A2aError> {
         loop {
             if let Some(data) = self.waiting.pop_front() {
-                let (json, _) = from_slice_lossy(data.as_bytes()).map_err(|error| unreadable(error.to_string()))?;
+                let (json, _) = from_slice_lossy(&data).map_err(|error| unreadable(error.to_string()))?;
                 return result_of(json, self.binding).map(Event::Json);
             }
             if self.ended {
@@ -111,14 +127,17 @@ impl Body {
             }
             match self.response.chunk().await {
                 Ok(Some(bytes)) => {
-                    self.waiting.extend(self.parser.feed(&bytes)?);
+                    self.decoder.feed(&bytes).map_err(|TooLong| {
+                        A2aError::new(A2aErrorKind::TooLarge, "an event of the stream is larger than the limit")
+                    })?;
+                    self.waiting.extend(std::iter::from_fn(|| self.decoder.pop()).filter_map(data_of));
                     if self.waiting.is_empty() {
                         return Ok(Event::Alive);
                     }
                 }
                 Ok(None) => {
                     self.ended = true;
-                    self.waiting.extend(self.parser.end());
+                    self.waiting.extend(self.decoder.end().and_then(data_of));
                 }
                 Err(error) => {
                     let text = format!("the stream was interrupted: {}", error.without_url());
@@ -177,88 +196,12 @@ pub(super) fn code_of(word: &str) -> Option<i64> {
     })
 }
 
-/// Parses the data of server-sent events from chunks of bytes. Holds at most [`limits::A2A_EVENT`] bytes.
-#[derive(Default)]
-struct SseParser {
-    line: Vec<u8>,
-    data: String,
-    has_data: bool,
-    /// The previous line ended with a carriage return: a line feed right after it belongs to that line end.
-    after_return: bool,
-}
-
-impl SseParser {
-    fn feed(&mut self, bytes: &[u8]) -> Result<Vec<String>, A2aError> {
-        let mut events = Vec::new();
-        for byte in bytes {
-            let after_return = std::mem::replace(&mut self.after_return, *byte == b'\r');
-            match byte {
-                b'\n' if after_return => {}
-                b'\n' | b'\r' => events.extend(self.line_ends()),
-                other => self.line.push(*other),
-            }
-            if self.line.len() + self.data.len() > limits::A2A_EVENT {
-                return Err(A2aError::new(A2aErrorKind::TooLarge, "an event of the stream is larger than the limit"));
-            }
-        }
-        Ok(events)
-    }
-
-    /// The last event, if its blank line is missing.
-    fn end(&mut self) -> Option<String> {
-        let event = if self.line.is_empty() { None } else { self.line_ends() };
-        event.or_else(|| self.event())
-    }
-
-    fn line_ends(&mut self) -> Option<String> {
-        let line = std::mem::take(&mut self.line);
-        if line.is_empty() {
-            return self.event();
-        }
-        let line = String::from_utf8_lossy(&line);
-        if let Some(value) = line.strip_prefix("data:") {
-            if self.has_data {
-                self.data.push('\n');
-            }
-            self.has_data = true;
-            self.data.push_str(value.strip_prefix(' ').unwrap_or(value));
-        }
-        None
-    }
-
-    fn event(&mut self) -> Option<String> {
-        let data = std::mem::take(&mut self.data);
-        std::mem::take(&mut self.has_data).then_some(data).filter(|data| !data.trim().is_empty())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use serde_json::json;
 
     use super::*;
-
-    #[test]
-    fn sse_events_are_parsed_across_chunk_boundaries() {
-        let text = ": ping\r\n\r\nid: 1\ndata: {\"a\":\ndata: 1}\n\nevent: x\rdata: two\r\rdata: last";
-        for size in 1..text.len() {
-            let mut parser = SseParser::default();
-            let mut events: Vec<String> =
-                text.as_bytes().chunks(size).flat_map(|bytes| parser.feed(bytes).unwrap()).collect();
-            events.extend(parser.end());
-            assert_eq!(events, ["{\"a\":\n1}", "two", "last"], "in pieces of {size}");
-        }
-    }
-
-    #[test]
-    fn an_endless_event_is_refused() {
-        let mut parser = SseParser::default();
-        let bytes = vec![b'x'; limits::A2A_EVENT / 2];
-        assert!(parser.feed(&bytes).is_ok());
-        assert!(parser.feed(&bytes).is_ok());
-        assert_eq!(parser.feed(b"xx").unwrap_err().kind, A2aErrorKind::TooLarge);
-    }
 
     #[test]
     fn errors_have_a_code_or_a_reason() {

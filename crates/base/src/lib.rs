@@ -13,6 +13,7 @@
 //! | [`limits`] | every size, count and time limit of the running parts |
 //! | [`health`] | whether another server responds |
 //! | [`json`] | JSON whose text is not quite valid |
+//! | [`sse`] | a decoder of server-sent events |
 //! | [`child`] | child processes that end with their owner |
 //! | [`process`] | whether a process that a store names has ended |
 //! | [`failpoint`] | named points at which a test lets the process crash |
@@ -35,3 +36,4 @@ pub mod manual_clock;
 pub mod outbound_auth;
 pub mod process;
 pub mod secret;
+pub mod sse;

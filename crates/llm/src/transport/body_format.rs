@@ -1,8 +1,11 @@
 //! The format of a response body: an event stream, or one JSON text, which is handled as one event.
 
-use segue_base::limits;
+use segue_base::{
+    limits,
+    sse::{SseDecoder, TooLong},
+};
 
-use super::{ResponseDecoder, assembler::Assembler, sse::SseDecoder};
+use super::{ResponseDecoder, assembler::Assembler};
 use crate::{
     error::{InvalidResponse, LlmError, LlmErrorKind},
     message::ChatResponse,
@@ -60,7 +63,7 @@ impl<H: EventHandler> BodyDecoder<H> {
         Self {
             format: BodyFormat::Unknown,
             json: Vec::new(),
-            sse: SseDecoder::default(),
+            sse: SseDecoder::new(limits::MODEL_LINE),
             handler,
             assembler: Some(assembler),
             events: 0,
@@ -100,11 +103,11 @@ impl<H: EventHandler> ResponseDecoder for BodyDecoder<H> {
         }
         let fed = self.sse.feed(bytes);
         while !self.saw_end_marker
-            && let Some(event) = self.sse.next()
+            && let Some(event) = self.sse.pop()
         {
             self.event(&event.name, &event.data)?;
         }
-        if self.saw_end_marker { Ok(()) } else { fed.map_err(LlmError::from) }
+        if self.saw_end_marker { Ok(()) } else { fed.map_err(|TooLong| InvalidResponse::LineTooLong.into()) }
     }
 
     fn end(&mut self) -> Result<(), LlmError> {
@@ -113,7 +116,7 @@ impl<H: EventHandler> ResponseDecoder for BodyDecoder<H> {
             return self.event(b"", &json);
         }
         if !self.saw_end_marker
-            && let Some(event) = self.sse.end()?
+            && let Some(event) = self.sse.end()
         {
             match self.event(&event.name, &event.data) {
                 // The last event has no terminating blank line, so it may be truncated.

@@ -5,7 +5,7 @@
 //! | module | content |
 //! | --- | --- |
 //! | `response_stream`, `min_event_rate` | reads the body within the deadlines |
-//! | `body_format`, `sse`, `json_repair` | decodes bytes to events, and events to JSON |
+//! | `body_format`, `json_repair` | decodes bytes to events, and events to JSON |
 //! | `assembler` | collects deltas to a complete response |
 //! | `error_response` | classifies error responses |
 
@@ -16,7 +16,6 @@ pub(super) mod json_repair;
 pub(super) mod lenient;
 mod min_event_rate;
 pub(super) mod response_stream;
-mod sse;
 
 use std::sync::Arc;
 

@@ -1,17 +1,19 @@
 //! A decoder of server-sent events: <https://html.spec.whatwg.org/multipage/server-sent-events.html#event-stream-interpretation>.
 //!
-//! It differs from existing crates: lines have a length limit, the last event of a stream may lack its blank line, and a byte
+//! Models and remote agents send them. It differs from existing crates: lines have a length limit, the last event of a stream may lack its blank line, and a byte
 //! order mark is accepted. Invalid UTF-8 stays as it is; the caller replaces it.
 
 use std::collections::VecDeque;
 
-use segue_base::limits;
-
-use crate::error::InvalidResponse;
+/// A line, or an event with its last line, is longer than the limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TooLong;
 
 /// Decodes bytes in chunks of any size to events. Buffers at most one line, one event, and the events of the last chunk.
-#[derive(Debug, Default)]
-pub(super) struct SseDecoder {
+#[derive(Debug)]
+pub struct SseDecoder {
+    /// The most bytes of one event and the line after it.
+    limit: usize,
     /// The incomplete line.
     line: Vec<u8>,
     /// The last line ended with CR, so an LF right after it belongs to the same line end.
@@ -21,22 +23,38 @@ pub(super) struct SseDecoder {
     /// The incomplete event.
     event: SseEvent,
     has_data: bool,
-    /// Complete events that [`Self::next`] has not returned yet.
+    /// Complete events that [`Self::pop`] has not returned yet.
     events: VecDeque<SseEvent>,
 }
 
 /// One event.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct SseEvent {
+pub struct SseEvent {
     /// The `event:` field; empty when there was none.
-    pub(super) name: Vec<u8>,
+    pub name: Vec<u8>,
     /// The `data:` lines, joined with line feeds. Not necessarily UTF-8.
-    pub(super) data: Vec<u8>,
+    pub data: Vec<u8>,
 }
 
 impl SseDecoder {
-    /// Decodes the next bytes. After an error, [`Self::next`] still returns the events before it.
-    pub(super) fn feed(&mut self, bytes: &[u8]) -> Result<(), InvalidResponse> {
+    /// A decoder that buffers at most this many bytes of an event.
+    pub fn new(limit: usize) -> Self {
+        Self {
+            limit,
+            line: Vec::new(),
+            after_cr: false,
+            past_first_line: false,
+            event: SseEvent::default(),
+            has_data: false,
+            events: VecDeque::new(),
+        }
+    }
+
+    /// Decodes the next bytes. After an error, [`Self::pop`] still returns the events before it.
+    ///
+    /// # Errors
+    /// [`TooLong`].
+    pub fn feed(&mut self, bytes: &[u8]) -> Result<(), TooLong> {
         for part in bytes.split_inclusive(|byte| matches!(byte, b'\n' | b'\r')) {
             if std::mem::take(&mut self.after_cr) && part == b"\n" {
                 continue;
@@ -45,39 +63,39 @@ impl SseDecoder {
                 Some((end @ (b'\n' | b'\r'), text)) => (text, Some(*end)),
                 _ => (part, None),
             };
-            if self.line.len() + text.len() > limits::MODEL_LINE {
-                return Err(InvalidResponse::LineTooLong);
+            if self.line.len() + text.len() + self.event.data.len() > self.limit {
+                return Err(TooLong);
             }
             self.line.extend_from_slice(text);
             if end.is_some() {
                 self.after_cr = end == Some(b'\r');
-                self.end_line()?;
+                self.end_line();
             }
         }
         Ok(())
     }
 
     /// The next complete event, if there is one.
-    pub(super) fn next(&mut self) -> Option<SseEvent> {
+    pub fn pop(&mut self) -> Option<SseEvent> {
         self.events.pop_front()
     }
 
     /// Call after the last byte. Returns the event that lacks its blank line or even its line end, if there is one.
-    pub(super) fn end(&mut self) -> Result<Option<SseEvent>, InvalidResponse> {
+    pub fn end(&mut self) -> Option<SseEvent> {
         if !self.line.is_empty() {
-            self.end_line()?;
+            self.end_line();
         }
         self.end_event();
-        Ok(self.next())
+        self.pop()
     }
 
-    fn end_line(&mut self) -> Result<(), InvalidResponse> {
+    fn end_line(&mut self) {
         let line = std::mem::take(&mut self.line);
         let is_first = !std::mem::replace(&mut self.past_first_line, true);
         let line = line.strip_prefix(b"\xEF\xBB\xBF").filter(|_| is_first).unwrap_or(&line);
         if line.is_empty() {
             self.end_event();
-            return Ok(());
+            return;
         }
         let mut parts = line.splitn(2, |byte| *byte == b':');
         let (key, value) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
@@ -85,9 +103,6 @@ impl SseDecoder {
         match key {
             b"data" => {
                 let data = &mut self.event.data;
-                if data.len() + value.len() > limits::MODEL_LINE {
-                    return Err(InvalidResponse::LineTooLong);
-                }
                 if std::mem::replace(&mut self.has_data, true) {
                     data.push(b'\n');
                 }
@@ -97,7 +112,6 @@ impl SseDecoder {
             // Comments (empty key), ids, retry times and unknown fields are ignored.
             _ => {}
         }
-        Ok(())
     }
 
     fn end_event(&mut self) {
@@ -115,13 +129,15 @@ mod tests {
 
     use super::*;
 
-    fn decode<'a>(chunks: impl IntoIterator<Item = &'a [u8]>) -> Result<Vec<(String, Vec<u8>)>, InvalidResponse> {
-        let (mut decoder, mut events) = (SseDecoder::default(), Vec::new());
+    const LIMIT: usize = 4096;
+
+    fn decode<'a>(chunks: impl IntoIterator<Item = &'a [u8]>) -> Result<Vec<(String, Vec<u8>)>, TooLong> {
+        let (mut decoder, mut events) = (SseDecoder::new(LIMIT), Vec::new());
         for chunk in chunks {
             decoder.feed(chunk)?;
-            events.extend(std::iter::from_fn(|| decoder.next()));
+            events.extend(std::iter::from_fn(|| decoder.pop()));
         }
-        events.extend(decoder.end()?);
+        events.extend(decoder.end());
         Ok(events.into_iter().map(|event| (String::from_utf8_lossy(&event.name).into_owned(), event.data)).collect())
     }
 
@@ -158,10 +174,10 @@ mod tests {
 
     #[test]
     fn lines_and_events_over_the_limit_fail() {
-        let long = vec![b'x'; limits::MODEL_LINE + 2];
-        assert_eq!(decode([&long[..]]), Err(InvalidResponse::LineTooLong));
-        let many = b"data: 0123456789\n".repeat(limits::MODEL_LINE / 10 + 2);
-        assert_eq!(decode(many.chunks(4096)), Err(InvalidResponse::LineTooLong));
+        let long = vec![b'x'; LIMIT + 2];
+        assert_eq!(decode([&long[..]]), Err(TooLong));
+        let many = b"data: 0123456789\n".repeat(LIMIT / 10 + 2);
+        assert_eq!(decode(many.chunks(100)), Err(TooLong));
     }
 
     proptest! {
