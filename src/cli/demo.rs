@@ -43,6 +43,7 @@ pub(super) async fn demo(args: Args) -> CommandResult {
             return Ok(EXIT_USAGE);
         }
     };
-    demo::serve(demo::Options { data: Some(data), in_memory, delay: Duration::from_millis(delay_ms), today }).await?;
+    demo::serve(demo::DemoOptions { data: Some(data), in_memory, delay: Duration::from_millis(delay_ms), today })
+        .await?;
     Ok(0)
 }

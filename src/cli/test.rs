@@ -9,7 +9,7 @@ use std::{
 use anyhow::{Context as _, anyhow, bail};
 use segue::{
     clock::{Clock, SystemClock},
-    e2e::{self, CaseOutcome, Options, RecordingMode, Results, RunError, Runner, Selection, report},
+    e2e::{self, CaseOutcome, RecordingMode, Results, Runner, Selection, TestOptions, TestRunError, report},
     limits,
     project::{Finding, Severity, Sources, findings_report},
 };
@@ -118,12 +118,12 @@ pub(super) async fn test(mut args: Args) -> CommandResult {
             findings.sort_by(|a, b| a.place.cmp(&b.place));
             cases
         }
-        Err(RunError::Findings(errors, texts)) => {
+        Err(TestRunError::Findings(errors, texts)) => {
             show_findings(&errors, &texts, &args)?;
             output::status("the project has errors with the `endpoints` file of these cases");
             return Ok(EXIT_FINDINGS);
         }
-        Err(error @ RunError::Folder(_)) => return Err(error.into()),
+        Err(error @ TestRunError::Folder(_)) => return Err(error.into()),
     };
     if findings.iter().any(|finding| finding.severity == Severity::Error) {
         show_findings(&findings, texts, &args)?;
@@ -208,13 +208,13 @@ fn handle_rasa_syntax(args: &mut Args) -> Option<u8> {
     None
 }
 
-fn options(args: &Args) -> Options {
+fn options(args: &Args) -> TestOptions {
     let recording = match (&args.record, &args.replay) {
         (Some(folder), _) => RecordingMode::Record(folder.clone()),
         (None, Some(folder)) => RecordingMode::Replay(folder.clone()),
         (None, None) => RecordingMode::Live,
     };
-    Options { jobs: args.jobs, fail_fast: args.fail_fast, recording, repeat: args.repeat }
+    TestOptions { jobs: args.jobs, fail_fast: args.fail_fast, recording, repeat: args.repeat }
 }
 
 fn show_findings(findings: &[Finding], texts: &Sources, args: &Args) -> std::io::Result<()> {

@@ -14,7 +14,7 @@ use rmcp::{
 use serde_json::{Map, Value, json};
 
 use super::{
-    DEFAULT_DATA_FILE, Options,
+    DEFAULT_DATA_FILE, DemoOptions,
     arguments::Arguments,
     bookings::{Booking, Ledger, Status},
     timetable::{self, Crossing, PORTS},
@@ -24,7 +24,7 @@ use crate::clock::Clock;
 
 /// The MCP server.
 pub(super) struct Ferries {
-    options: Options,
+    options: DemoOptions,
     clock: Arc<dyn Clock>,
     ledger: Ledger,
 }
@@ -33,7 +33,7 @@ pub(super) struct Ferries {
 type ToolResult = Result<Value, String>;
 
 impl Ferries {
-    pub(super) fn new(options: Options, clock: Arc<dyn Clock>) -> Self {
+    pub(super) fn new(options: DemoOptions, clock: Arc<dyn Clock>) -> Self {
         let path = options.data.clone().unwrap_or_else(|| PathBuf::from(DEFAULT_DATA_FILE));
         let ledger =
             if options.in_memory { Ledger::in_memory(clock.clone()) } else { Ledger::new(path, clock.clone()) };

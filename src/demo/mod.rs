@@ -22,7 +22,7 @@ pub const DEFAULT_DATA_FILE: &str = ".segue/ferries.json";
 
 /// Options of the server.
 #[derive(Clone, Debug, Default)]
-pub struct Options {
+pub struct DemoOptions {
     /// The file with the bookings; [`DEFAULT_DATA_FILE`] unless set. The first booking creates it.
     pub data: Option<PathBuf>,
     /// Whether bookings are kept in memory only. They end with the process.
@@ -40,7 +40,7 @@ pub struct Options {
 ///
 /// # Cancellation
 /// Dropping the future ends the server. The file with the bookings is replaced atomically, so it is never incomplete.
-pub async fn serve(options: Options) -> anyhow::Result<()> {
+pub async fn serve(options: DemoOptions) -> anyhow::Result<()> {
     let server = ferries::Ferries::new(options, Arc::new(SystemClock) as Arc<dyn Clock>);
     let running = server.serve(stdio_pipes()).await.context("the MCP handshake on standard input failed")?;
     running.waiting().await.context("the task of the MCP server failed")?;

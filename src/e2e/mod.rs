@@ -46,12 +46,12 @@ pub use self::{
     coverage::{Coverage, CoverageSummary, FlowCoverage, UncoveredStep},
     discover::Selection,
     resolve::ResolvedCase,
-    run::{RunError, Runner},
+    run::{Runner, TestRunError},
 };
 
 /// Options of a run.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct TestOptions {
     /// The number of cases that run at the same time. It is clamped to 1 ..= [`TEST_JOBS_MAX`](crate::limits::TEST_JOBS_MAX).
     pub jobs: usize,
     /// Whether the run stops after the first case that does not pass.
@@ -62,7 +62,7 @@ pub struct Options {
     pub repeat: usize,
 }
 
-impl Default for Options {
+impl Default for TestOptions {
     fn default() -> Self {
         Self { jobs: crate::limits::TEST_JOBS, fail_fast: false, recording: RecordingMode::Live, repeat: 1 }
     }
@@ -179,7 +179,7 @@ pub struct AssertionFailure {
 pub struct Results {
     /// One result for each run of a case.
     pub cases: Vec<CaseResult>,
-    /// Runs of cases that were skipped because an earlier one did not pass; see [`Options::fail_fast`].
+    /// Runs of cases that were skipped because an earlier one did not pass; see [`TestOptions::fail_fast`].
     pub skipped: Vec<Arc<ResolvedCase>>,
 }
 

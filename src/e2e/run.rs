@@ -22,7 +22,7 @@ use segue_engine::{
 use serde_json::{Map, Value as Json};
 
 use super::{
-    AssertionFailure, CaseOutcome, CaseResult, Coverage, Options, RecordingMode, Results, Selection,
+    AssertionFailure, CaseOutcome, CaseResult, Coverage, RecordingMode, Results, Selection, TestOptions,
     clock::CaseClock,
     conversation::run_conversation,
     judge::Judge,
@@ -48,7 +48,7 @@ const FIRST_SEED: u64 = 7;
 
 /// Why the cases cannot be resolved.
 #[derive(Debug, thiserror::Error)]
-pub enum RunError {
+pub enum TestRunError {
     /// The project has errors when it is loaded with the endpoints file of a case.
     #[error("the project has errors")]
     Findings(Vec<Finding>, Box<Sources>),
@@ -94,12 +94,12 @@ impl Runner {
     /// omitted as well; the error is among the findings.
     ///
     /// # Errors
-    /// [`RunError`] if the project cannot be loaded with the endpoints file of a case.
+    /// [`TestRunError`] if the project cannot be loaded with the endpoints file of a case.
     pub fn resolve(
         &mut self,
         selection: &Selection,
         name_contains: Option<&str>,
-    ) -> Result<(Vec<Arc<ResolvedCase>>, Vec<Finding>), RunError> {
+    ) -> Result<(Vec<Arc<ResolvedCase>>, Vec<Finding>), TestRunError> {
         let mut findings = Findings::default();
         let cases = resolve::resolve_cases(selection, name_contains, &mut findings);
         for case in &cases {
@@ -116,15 +116,16 @@ impl Runner {
         Ok((valid, findings.sorted()))
     }
 
-    fn load(&self, endpoints: &Path) -> Result<Arc<Project>, RunError> {
+    fn load(&self, endpoints: &Path) -> Result<Arc<Project>, TestRunError> {
         // Paths in `Places` are relative to the folder of the project, this one is relative to the current directory.
         let absolute = endpoints.canonicalize().unwrap_or_else(|_| endpoints.to_path_buf());
         let places = LoadOptions { endpoints: Some(absolute), ..self.places.clone() };
-        let loaded = crate::project::load(&self.root, &places).map_err(|error| RunError::Folder(error.to_string()))?;
+        let loaded =
+            crate::project::load(&self.root, &places).map_err(|error| TestRunError::Folder(error.to_string()))?;
         let has_errors = loaded.findings.iter().any(|finding| finding.severity == Severity::Error);
         match loaded.project {
             Some(project) if !has_errors => Ok(Arc::new(project)),
-            _ => Err(RunError::Findings(loaded.findings, Box::new(loaded.sources))),
+            _ => Err(TestRunError::Findings(loaded.findings, Box::new(loaded.sources))),
         }
     }
 
@@ -146,7 +147,7 @@ impl Runner {
     pub async fn run(
         &self,
         cases: &[Arc<ResolvedCase>],
-        options: &Options,
+        options: &TestOptions,
         collect_coverage: bool,
         mut on_result: impl FnMut(&CaseResult),
     ) -> Results {
@@ -178,7 +179,7 @@ impl Runner {
         &self,
         case: Arc<ResolvedCase>,
         run: usize,
-        options: &Options,
+        options: &TestOptions,
         collect_coverage: bool,
     ) -> CaseResult {
         let start = SystemClock.elapsed();
@@ -213,7 +214,7 @@ impl Runner {
         &self,
         case: &ResolvedCase,
         run: usize,
-        options: &Options,
+        options: &TestOptions,
         collect_coverage: bool,
         result: &mut CaseResult,
     ) -> Result<(), (&'static str, String)> {
@@ -256,7 +257,7 @@ impl Runner {
         case: &'a ResolvedCase,
         project: Arc<Project>,
         run: usize,
-        options: &Options,
+        options: &TestOptions,
         collect_coverage: bool,
     ) -> Result<CaseContext<'a>, (&'static str, String)> {
         let errors = CaseErrors::default();

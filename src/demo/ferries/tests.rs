@@ -7,10 +7,10 @@ use super::*;
 use crate::clock::SystemClock;
 
 fn server(folder: &tempfile::TempDir) -> Ferries {
-    let options = Options {
+    let options = DemoOptions {
         data: Some(folder.path().join("ferries.json")),
         today: Some("2026-11-21".parse().unwrap()),
-        ..Options::default()
+        ..DemoOptions::default()
     };
     Ferries::new(options, Arc::new(SystemClock))
 }

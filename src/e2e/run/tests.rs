@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn the_number_of_parallel_cases_is_limited() {
-    assert_eq!(Options::default().jobs, limits::TEST_JOBS);
+    assert_eq!(TestOptions::default().jobs, limits::TEST_JOBS);
     assert_eq!((clamp_jobs(0), clamp_jobs(3), clamp_jobs(usize::MAX)), (1, 3, limits::TEST_JOBS_MAX));
 }
 
