@@ -97,8 +97,11 @@ impl OpenAiChannel {
         let (conversation, path) = conversation::in_path(&path);
         match (&head.method, path) {
             (&Method::GET, "/models") => json(StatusCode::OK, &models(&inbox)),
-            (&Method::GET, path) if path.strip_prefix("/models/").is_some_and(|id| *id == *model_id(&inbox)) => {
-                json(StatusCode::OK, &model(&inbox))
+            (&Method::GET, path) if path.starts_with("/models/") => {
+                match path.strip_prefix("/models/").filter(|id| **id != *model_id(&inbox)) {
+                    None => json(StatusCode::OK, &model(&inbox)),
+                    Some(id) => no_model(id, &model_id(&inbox)).response(),
+                }
             }
             (&Method::POST, "/chat/completions") => {
                 let request = match request::parse(&body, &model_id(&inbox)) {
@@ -153,6 +156,12 @@ fn model_id(inbox: &Inbox) -> Arc<str> {
 
 fn model(inbox: &Inbox) -> Json {
     json!({"id": &*model_id(inbox), "object": "model", "created": 0, "owned_by": "segue"})
+}
+
+fn no_model(wanted: &str, model: &str) -> ApiError {
+    let error = ApiError::new(StatusCode::NOT_FOUND, "model_not_found")
+        .because(format!("there is no model `{wanted}`; the assistant is the model `{model}`"));
+    ApiError { param: Some("model".to_owned()), ..error }
 }
 
 fn models(inbox: &Inbox) -> Json {

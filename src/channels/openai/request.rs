@@ -2,13 +2,12 @@
 
 use std::sync::Arc;
 
-use axum::http::StatusCode;
 use segue_base::json::from_slice_lossy;
 use serde::Deserialize;
 use serde_json::Value as Json;
 use sha2::{Digest, Sha256};
 
-use super::ApiError;
+use super::{ApiError, no_model};
 
 /// A request for a chat completion. Everything that steers a model, such as `temperature` and `tools`, is ignored: an assistant decides
 /// by its project.
@@ -68,9 +67,7 @@ pub(super) fn parse(body: &[u8], model: &str) -> Result<ChatRequest, ApiError> {
     let mut request: ChatRequest = serde_path_to_error::deserialize(&body)
         .map_err(|error| ApiError::invalid(error.path().to_string(), format!("{}", error.inner())))?;
     if let Some(wanted) = request.model.as_deref().filter(|wanted| *wanted != model) {
-        let error = ApiError::new(StatusCode::NOT_FOUND, "model_not_found")
-            .because(format!("there is no model `{wanted}`; the assistant is the model `{model}`"));
-        return Err(ApiError { param: Some("model".to_owned()), ..error });
+        return Err(no_model(wanted, model));
     }
     if request.n.is_some_and(|n| n != 1) {
         return Err(ApiError::invalid("n", "an assistant gives one answer; leave `n` out"));
