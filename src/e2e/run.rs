@@ -383,6 +383,7 @@ async fn seed_fixtures(context: &CaseContext<'_>, store: &Arc<dyn Store>) -> Res
     let message = UserMessage {
         via: "".into(),
         holds_writes: false,
+        before_question: false,
         text: "".into(),
         message_id: "fixtures".into(),
         input_channel: CHANNEL.into(),

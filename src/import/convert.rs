@@ -70,6 +70,7 @@ fn user(data: &Map<String, Json>) -> UserMessage {
     UserMessage {
         via: "".into(),
         holds_writes: false,
+        before_question: false,
         text: text(data, "text").or(parsed).unwrap_or_default().trim().into(),
         message_id: text(data, "message_id").unwrap_or_default().into(),
         input_channel: text(data, "input_channel").unwrap_or_default().into(),

@@ -73,6 +73,7 @@ impl TestSearch {
         let message = UserMessage {
             via: "".into(),
             holds_writes: false,
+            before_question: false,
             text: text.into(),
             message_id: "m".into(),
             input_channel: "rest".into(),

@@ -495,6 +495,7 @@ mod tests {
             input_channel: "rest".into(),
             via: "".into(),
             holds_writes: false,
+            before_question: false,
             metadata: Default::default(),
         };
         let (tenant, account, conversation) = ("".into(), "".into(), "u".into());

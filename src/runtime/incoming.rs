@@ -105,7 +105,8 @@ impl IncomingMessage {
             _ => self.via.clone(),
         });
         let (via, message_id, metadata) = (self.via, self.message_id, self.metadata);
-        let message = UserMessage { via, holds_writes: false, text, message_id, input_channel, metadata };
+        let message =
+            UserMessage { via, holds_writes: false, before_question: false, text, message_id, input_channel, metadata };
         let (tenant, account, conversation) = (self.tenant, self.account, self.conversation);
         InboxMessage { tenant, account, conversation, message, at, seed }
     }

@@ -26,7 +26,7 @@ impl Inner {
         for UnfinishedTurn { turn, inbound, journal } in
             self.store.unfinished_turns_in(id, TurnNumber(0)..until).await?
         {
-            let accepted = AcceptedMessage { turn, inbound: &inbound };
+            let accepted = AcceptedMessage::new(turn, &inbound);
             // Its caller is not connected: the replies go to the outbox.
             self.run_until_stored(state, accepted, Some(journal), &mut OutboxSink).await?;
             finished += 1;

@@ -185,7 +185,7 @@ impl Assistant {
         let journal = Arc::new(ReplayJournal::new(turn.journal.clone()));
         let texts = SharedTexts::new(self.0.store.clone(), conversation.id.clone(), Default::default());
         let record = TurnRecord::new(journal.clone(), self.0.clock.clone(), turn.inbound.at, usage, texts);
-        let accepted = AcceptedMessage { turn: turn.turn, inbound: &turn.inbound };
+        let accepted = AcceptedMessage::new(turn.turn, &turn.inbound);
         if let Some(given_up) = recorded_give_up(&turn.journal) {
             return (give_up(&self.0.runtime, conversation, accepted, given_up), Vec::new());
         }

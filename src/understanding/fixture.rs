@@ -226,6 +226,7 @@ impl TestConversation {
         let message = UserMessage {
             via: "".into(),
             holds_writes: false,
+            before_question: false,
             text: text.into(),
             message_id: "m".into(),
             input_channel: "rest".into(),

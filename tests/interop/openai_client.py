@@ -91,13 +91,13 @@ def what_was_booked_is_told_if_the_client_has_gone(server):
     talk = Talk(server, "gone")
     ask_for_summary(talk)
     try:
-        talk.client.with_options(timeout=HOLD + 0.2).chat.completions.create(
+        talk.client.with_options(timeout=HOLD + 0.5).chat.completions.create(
             model="northwater_ferries", messages=[*talk.messages, {"role": "user", "content": "yes"}]
         )
         raise AssertionError("the booking takes longer")
     except openai.APITimeoutError:
         pass
-    time.sleep(1)
+    time.sleep(1.5)
     talk.messages += [{"role": "user", "content": "yes"}]
     answer = talk.say("Until when could I cancel?")
     assert answer.count(BOOKED) == 1 and "free of charge" in answer, answer

@@ -29,7 +29,7 @@ class Server:
         endpoints = (ROOT / "endpoints.yml").read_text()
         arguments = "args: [demo, ferries]"
         assert endpoints.count(arguments) == 1, "endpoints.yml has changed"
-        slow = endpoints.replace(arguments, 'args: [demo, ferries, --slow, "400"]')
+        slow = endpoints.replace(arguments, 'args: [demo, ferries, --slow, "1000"]')
         (self.project / "endpoints.yml").write_text(slow)
         (self.project / "credentials.yml").write_text(
             f"rest:\nopenai:\n  auth_token: ${{SEGUE_KEY}}\n  hold_writes_ms: {int(HOLD * 1000)}\n"

@@ -78,6 +78,7 @@ async fn replies_of_a_recovered_turn_wait_in_the_outbox() {
         message: UserMessage {
             via: "".into(),
             holds_writes: false,
+            before_question: false,
             text: "hello".into(),
             message_id: "m".into(),
             input_channel: "test".into(),

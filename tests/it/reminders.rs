@@ -266,3 +266,24 @@ async fn reminders_that_fail_do_not_delay_others() {
     assert_eq!(outbox_texts(&assistant, "damaged0").await, ["Water the fern."]);
     assert_eq!(assistant.store().next_reminders(1).await.unwrap(), []);
 }
+
+#[tokio::test]
+async fn a_message_that_was_written_before_a_reminder_asked_does_not_answer_its_question() {
+    let answers = ["start flow remind", "set slot plant cactus", "set slot plant cactus"];
+    let (clock, store) = (ManualClock::new(), Arc::new(MemoryStore::new()));
+    let domain = FILES[1].1.replace("entity: plant}]", "entity: plant}, {type: from_llm}]");
+    let files = [FILES[0], (FILES[1].0, &*domain), FILES[2]];
+    let builder = Assistant::builder_from_texts(files).unwrap().model(Arc::new(ScriptedLlm::strict(answers)));
+    let asks = json!({"event": "reminder", "name": "a", "intent": "time_is_up", "date_time": "1970-01-01T00:00:03", "kill_on_user_msg": false});
+    let builder = builder.action("action_remind", Arc::new(SetReminders(vec![asks])));
+    let assistant = builder.clock(Arc::new(clock.clone())).store(store as Arc<dyn Store>).build().unwrap();
+    assistant.say("u", "remind me").await.unwrap();
+    clock.advance(Duration::from_secs(3));
+    assistant.fire_due_reminders(&outbox).await.unwrap();
+    assert_eq!(outbox_texts(&assistant, "u").await, ["Which plant?"]);
+    // The question comes with the answer to a message that was written before it.
+    let report = assistant.say("u", "the cactus looks sad").await.unwrap();
+    assert_eq!(report.texts(), ["Which plant?", "Which plant?"]);
+    assert_eq!(assistant.say("u", "the cactus").await.unwrap().texts(), ["Water the cactus."]);
+    assert_eq!(assistant.replay(&"u".into()).await.unwrap().map(|difference| difference.event), None);
+}

@@ -433,6 +433,7 @@ async fn same_message_id_on_two_channels_is_two_turns() {
         let message = UserMessage {
             via: "".into(),
             holds_writes: false,
+            before_question: false,
             text: "hello".into(),
             message_id: "m1".into(),
             input_channel: channel.into(),

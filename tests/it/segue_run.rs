@@ -148,6 +148,7 @@ async fn server_is_ready_while_it_recovers_open_turns() {
             let message = segue_engine::conversation::UserMessage {
                 via: "".into(),
                 holds_writes: false,
+                before_question: false,
                 text: "hello".into(),
                 message_id: "m".into(),
                 input_channel: "rest".into(),

@@ -62,6 +62,7 @@ pub fn message(id: &str, message_id: &str, at: i64) -> InboxMessage {
         message: UserMessage {
             via: "".into(),
             holds_writes: false,
+            before_question: false,
             text: "hello \u{1f600}".into(),
             message_id: message_id.into(),
             input_channel: "rest".into(),

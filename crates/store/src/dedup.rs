@@ -60,6 +60,7 @@ pub(super) fn from_events(conversation: &ConversationId, events: &[Event]) -> In
             UserMessage {
                 via: "".into(),
                 holds_writes: false,
+                before_question: false,
                 text: none.clone(),
                 message_id,
                 input_channel: none,
@@ -85,6 +86,7 @@ mod tests {
             message: UserMessage {
                 via: "".into(),
                 holds_writes: false,
+                before_question: false,
                 text: "hi \"there\"".into(),
                 message_id: id.into(),
                 input_channel: channel.into(),

@@ -171,6 +171,7 @@ impl Harness {
         let message = UserMessage {
             via: "".into(),
             holds_writes: false,
+            before_question: false,
             text: "help me".into(),
             message_id: "m".into(),
             input_channel: "test".into(),

@@ -204,6 +204,7 @@ impl Harness {
         let message = UserMessage {
             via: "".into(),
             holds_writes: false,
+            before_question: false,
             text: text.into(),
             message_id: "m".into(),
             input_channel: "test".into(),

@@ -238,6 +238,7 @@ async fn message_sent_again_after_a_restart_continues_its_task() {
         message: segue_engine::conversation::UserMessage {
             via: "".into(),
             holds_writes: false,
+            before_question: false,
             text: "hi".into(),
             message_id: LONG_ID.into(),
             input_channel: NAME.into(),

@@ -274,7 +274,7 @@ impl Inner {
                 cached.may_have_pending_replies = false;
             }
         }
-        let mut report = self.run_until_stored(&mut state, AcceptedMessage { turn, inbound }, None, sink).await?;
+        let mut report = self.run_until_stored(&mut state, AcceptedMessage::new(turn, inbound), None, sink).await?;
         // What a client got before it ended its request, it does not show.
         if is_taken_back(sink)
             && let Some(cached) = state.as_mut()
@@ -303,7 +303,7 @@ impl Inner {
         }
         match self.store.unfinished_turns_in(id, turn..TurnNumber(turn.0 + 1)).await?.pop() {
             Some(open) => {
-                let accepted = AcceptedMessage { turn, inbound: &open.inbound };
+                let accepted = AcceptedMessage::new(turn, &open.inbound);
                 self.run_until_stored(state, accepted, Some(open.journal), sink).await
             }
             None => Err(ReceiveError::TurnFailed),

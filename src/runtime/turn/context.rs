@@ -28,6 +28,15 @@ use crate::{
 pub(in crate::runtime) struct AcceptedMessage<'a> {
     pub(in crate::runtime) turn: TurnNumber,
     pub(in crate::runtime) inbound: &'a InboxMessage,
+    /// Whether it was written before its sender got the question that is open.
+    pub(in crate::runtime) before_question: bool,
+}
+
+impl<'a> AcceptedMessage<'a> {
+    /// A message that was written with the state of the conversation before it.
+    pub(in crate::runtime) fn new(turn: TurnNumber, inbound: &'a InboxMessage) -> Self {
+        Self { turn, inbound, before_question: false }
+    }
 }
 
 /// The input of an effect, besides its parameters.

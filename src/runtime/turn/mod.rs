@@ -76,11 +76,35 @@ impl Inner {
         recorded: Option<Vec<JournalRecord>>,
         sink: &mut dyn ReplySink,
     ) -> Result<TurnReport, ReceiveError> {
+        let before_question = self.was_written_before_question(state, accepted).await?;
+        let accepted = AcceptedMessage { before_question, ..accepted };
         let retry_reason = recorded.as_ref().map(|_| RetryReason::FoundOpen);
         let turn = OpenTurn::new(self, accepted, recorded, sink);
         let mut sink = turn.sink(sink);
         let report = turn.run_attempts(state, retry_reason, &mut sink).await;
         turn.keep_unsaved(report, &sink)
+    }
+
+    /// Whether the sender of a message has not got the question that is open: one that the turn before has asked without a message, as a
+    /// reminder does, and whose replies are undelivered. They come with the response to this message.
+    async fn was_written_before_question(
+        &self,
+        state: &mut Option<Box<CachedConversation>>,
+        AcceptedMessage { turn, inbound, .. }: AcceptedMessage<'_>,
+    ) -> Result<bool, ReceiveError> {
+        let id = &inbound.conversation;
+        let cached = match state {
+            Some(cached) => cached,
+            None => state.insert(load(self, id).await?),
+        };
+        let conversation = &cached.conversation;
+        if conversation.turn.by_message || conversation.stack.is_empty() {
+            return Ok(false);
+        }
+        let before = format!("{}/", turn.0.saturating_sub(1));
+        let undelivered = self.store.pending_replies(id).await?;
+        // The id of a reply begins with its turn.
+        Ok(undelivered.iter().any(|reply| reply.id.starts_with(&before)))
     }
 
     /// Ends an open turn with an error message, without another attempt.
@@ -90,7 +114,7 @@ impl Inner {
         UnfinishedTurn { turn, inbound, journal }: UnfinishedTurn,
         sink: &mut dyn ReplySink,
     ) -> Result<TurnReport, ReceiveError> {
-        let turn = OpenTurn::new(self, AcceptedMessage { turn, inbound: &inbound }, Some(journal), &DiscardReplies);
+        let turn = OpenTurn::new(self, AcceptedMessage::new(turn, &inbound), Some(journal), &DiscardReplies);
         let mut sink = turn.sink(sink);
         let report = turn.give_up(state, "an operator closed it", &mut sink).await;
         turn.keep_unsaved(report, &sink)
@@ -129,7 +153,7 @@ impl<'a> OpenTurn<'a> {
 
     /// The sink of the turn: that of the channel, and the readers of the conversation.
     fn sink<'s>(&self, channel: &'s mut dyn ReplySink) -> TurnSink<'s> {
-        let AcceptedMessage { turn, inbound } = self.accepted;
+        let AcceptedMessage { turn, inbound, .. } = self.accepted;
         let gate = channel.write_gate().filter(|_| self.held.is_some());
         TurnSink::new(channel, FeedWriter::begin(self.inner, turn, inbound), self.wrapped_journal.clone())
             .with_gate(gate)
@@ -144,7 +168,7 @@ impl<'a> OpenTurn<'a> {
         sink.finish(self.inner, &self.accepted.inbound.conversation, &report);
         let is_erased = matches!(report, Err(ReceiveError::Store(StoreError::TurnNotOpen { .. })));
         if report.is_err() && !is_erased && !self.journal.pending().is_empty() {
-            let AcceptedMessage { turn, inbound } = self.accepted;
+            let AcceptedMessage { turn, inbound, .. } = self.accepted;
             self.inner.unsaved.insert(&inbound.conversation, turn, self.journal.clone());
         }
         report
@@ -158,7 +182,7 @@ impl<'a> OpenTurn<'a> {
         mut retry_reason: Option<RetryReason>,
         sink: &mut TurnSink<'_>,
     ) -> Result<TurnReport, ReceiveError> {
-        let Self { inner, accepted: AcceptedMessage { turn, inbound }, .. } = *self;
+        let Self { inner, accepted: AcceptedMessage { turn, inbound, .. }, .. } = *self;
         let id = &inbound.conversation;
         let mut attempts_made = retry_reason.map_or(0, |_| store::attempts(&self.journal.records()));
         loop {
@@ -215,7 +239,7 @@ impl<'a> OpenTurn<'a> {
         retry_reason: Option<RetryReason>,
         sink: &mut TurnSink<'_>,
     ) -> Result<(Box<CachedConversation>, TurnReport), StoreError> {
-        let Self { inner, accepted: AcceptedMessage { turn, inbound }, .. } = *self;
+        let Self { inner, accepted: AcceptedMessage { turn, inbound, .. }, .. } = *self;
         let recovered = match retry_reason {
             None => RecoveredTurn::none(turn),
             Some(reason) => {
@@ -247,7 +271,7 @@ impl<'a> OpenTurn<'a> {
         reason: &str,
         sink: &mut TurnSink<'_>,
     ) -> Result<TurnReport, ReceiveError> {
-        let Self { inner, accepted: AcceptedMessage { turn, inbound }, .. } = *self;
+        let Self { inner, accepted: AcceptedMessage { turn, inbound, .. }, .. } = *self;
         let id = &inbound.conversation;
         let mut cached = match state.take() {
             Some(cached) => cached,

@@ -19,7 +19,7 @@ use crate::{
     context::{CallContext, StepKey},
     delegation,
     effect::EffectClass,
-    journal::{JournaledTool, RecordedToolCall, Step, recorded_response},
+    journal::{JournaledTool, RecordedToolCall, Step, StepStatus, recorded_response},
     llm::ToolCall,
     store::{JournalRecord, REPLY_ANNOUNCED, TurnNumber, announced_replies},
     tools::ToolOutcome,
@@ -37,6 +37,8 @@ const LEGACY_INTERRUPTED: &str = "interrupted";
 const LEGACY_OUTCOMES: &str = "upgraded";
 /// The step that records where the turn was interrupted.
 const STEP_INTERRUPTION: &str = "interruption";
+/// The step that records that the message was written before its sender got the open question.
+const STEP_BEFORE_QUESTION: &str = "before_question";
 
 /// One recovery of a turn: what the next attempt adds to the turn because the one before it did not end.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -187,6 +189,18 @@ pub(in crate::runtime) fn give_up_journal_record(
     let outcome = serde_json::to_string(given_up).unwrap_or_else(|_| "null".into());
     let key = StepKey::new(turn.0.to_string()).child(STEP_GIVEN_UP);
     JournalRecord { key, kind: STEP_GIVEN_UP.into(), request: "".into(), outcome: Some(outcome.into()), at, build }
+}
+
+/// Whether the message of the turn was written before its sender got the open question, as the turn has recorded it: a replay cannot
+/// know what was delivered.
+pub(in crate::runtime) async fn is_before_question(turn: TurnNumber, is_it: bool, record: &TurnRecord) -> bool {
+    let key = StepKey::new(turn.0.to_string()).child(STEP_BEFORE_QUESTION);
+    let step = Step { key: &key, kind: STEP_BEFORE_QUESTION, class: EffectClass::Read, request: "" };
+    let is_recorded = record.journal.status(step) == StepStatus::Done;
+    if is_it && !is_recorded {
+        record_step(&key, STEP_BEFORE_QUESTION, &true, record).await;
+    }
+    is_it || is_recorded
 }
 
 /// Records where the turn is interrupted.

@@ -12,7 +12,7 @@ use segue_engine::{
 
 use super::{
     AcceptedMessage, RecoveredTurn, TurnContext, TurnRecord, TurnSink, interruption,
-    recover::{GiveUp, Recovery},
+    recover::{self, GiveUp, Recovery},
 };
 use crate::{
     context::CallContext,
@@ -54,7 +54,7 @@ pub(in crate::runtime) struct TurnResult {
 pub(in crate::runtime) async fn run_turn(
     runtime: &ProjectRuntime,
     conversation: &mut Conversation,
-    AcceptedMessage { turn, inbound }: AcceptedMessage<'_>,
+    AcceptedMessage { turn, inbound, before_question }: AcceptedMessage<'_>,
     recovered: RecoveredTurn,
     record: &TurnRecord,
     sink: &mut TurnSink<'_>,
@@ -70,6 +70,9 @@ pub(in crate::runtime) async fn run_turn(
     let mut recovered_outcomes = None;
     let history = EventHistory::default();
     let mut kind = reminders::initial_input(inbound);
+    if let InputKind::Message(message) = &mut kind {
+        message.before_question = recover::is_before_question(turn, before_question, record).await;
+    }
     for effect in 0.. {
         while let Some(recovery) = recoveries.next_if(|recovery| recovery.before_effect <= effect) {
             // Boxed, because few turns have a recovery.
@@ -140,7 +143,7 @@ pub(in crate::runtime) async fn run_turn(
 pub(in crate::runtime) fn give_up(
     runtime: &ProjectRuntime,
     conversation: &mut Conversation,
-    AcceptedMessage { turn, inbound }: AcceptedMessage<'_>,
+    AcceptedMessage { turn, inbound, .. }: AcceptedMessage<'_>,
     give_up: GiveUp,
 ) -> TurnResult {
     let input = Input { at: inbound.at, seed: seeds::nth(inbound.seed, 0), kind: reminders::initial_input(inbound) };

@@ -19,6 +19,7 @@ fn open_message(conversation: &str, second: i64) -> InboxMessage {
         message: UserMessage {
             via: "".into(),
             holds_writes: false,
+            before_question: false,
             text: "work".into(),
             message_id: MessageId::from(format!("{conversation}-m")),
             input_channel: "test".into(),

@@ -98,6 +98,7 @@ fn user() -> impl Strategy<Value = EventKind> {
         EventKind::User(UserMessage {
             via: "".into(),
             holds_writes: false,
+            before_question: false,
             text: text.into(),
             message_id: id.into(),
             input_channel: channel.into(),
@@ -294,6 +295,7 @@ fn event_json_is_stable() {
     let message = UserMessage {
         via: "".into(),
         holds_writes: false,
+        before_question: false,
         text: "hi".into(),
         message_id: "m".into(),
         input_channel: "rest".into(),

@@ -22,6 +22,10 @@ pub struct UserMessage {
     /// Whether the writes of its turn wait until the request of the client counts as confirmed. If the process ends before, none begins.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub holds_writes: bool,
+    /// Whether it was written before the user got the question that is open, which the assistant has asked without a message, for example
+    /// by a reminder. Then it does not answer that question.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub before_question: bool,
     /// Further data from the channel; stored in the slot `session_started_metadata` at the first message of a session.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub metadata: Map<String, Json>,

@@ -85,6 +85,12 @@ impl<'a> AdvanceContext<'a> {
         self.conversation
     }
 
+    /// Whether the message of the turn was written before its sender got the question that was open.
+    pub(super) fn is_before_question(&self) -> bool {
+        let message = self.conversation.latest_message.as_ref().filter(|_| self.conversation.turn.by_message);
+        message.is_some_and(|message| message.before_question)
+    }
+
     /// A seed for random choices: it differs between the choices of a turn and is the same at every replay.
     pub(super) fn choice_seed(&self) -> u64 {
         self.seed.wrapping_add(self.conversation.events.wrapping_mul(0x9E37_79B9_7F4A_7C15))

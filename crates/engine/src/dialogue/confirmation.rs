@@ -74,7 +74,10 @@ pub(super) fn clear_unconfirmed_calls(turn: &mut AdvanceContext<'_>) {
 /// The answer of a text to the unconfirmed calls of the agent on top, if it is one.
 pub(super) fn parse_answer(turn: &AdvanceContext<'_>, text: &str) -> Option<bool> {
     let frame = turn.stack.top().and_then(Frame::agent)?;
-    if !super::agent_frame::is_top_agent_waiting(&turn.stack) || !has_unconfirmed_calls(frame) {
+    if !super::agent_frame::is_top_agent_waiting(&turn.stack)
+        || !has_unconfirmed_calls(frame)
+        || turn.is_before_question()
+    {
         return None;
     }
     parse_consent(&turn.project.config.language, text)
@@ -83,7 +86,7 @@ pub(super) fn parse_answer(turn: &AdvanceContext<'_>, text: &str) -> Option<bool
 /// The answer of this turn's message to the unconfirmed calls of this agent.
 pub(super) fn answer_of_turn(turn: &AdvanceContext<'_>, frame: &AgentFrame) -> Option<bool> {
     let conversation = turn.conversation();
-    let is_answer = conversation.turn.by_message && has_unconfirmed_calls(frame);
+    let is_answer = conversation.turn.by_message && has_unconfirmed_calls(frame) && !turn.is_before_question();
     let message = conversation.latest_message.as_ref().filter(|_| is_answer)?;
     parse_consent(&turn.project.config.language, &message.text)
 }

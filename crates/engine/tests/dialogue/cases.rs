@@ -4,7 +4,7 @@
 //!
 //! * `deploys`: such a map again, for a new version of the project that is deployed before the turn;
 //! * `trigger` instead of `user`: `intent` or `flow`, `values`, `reminder`;
-//! * `user`: the message; `channel`, `metadata`, `wait` (minutes before it);
+//! * `user`: the message; `channel`, `metadata`, `wait` (minutes before it), `before_question: true` if its sender had not got the open question;
 //! * `do`: the outcome of each requested effect, in order: `commands: […]`, `act: name` with `slots`, `says`,
 //!   `followup`, `events` as JSON, `fails` (and `code`, `in_doubt: true`), `rejects`, `answers` (as an action server does); `tool: name` with `result`, `fails`, `unknown`, and `arguments` to compare; `agent: name` with
 //!   `status` (and `code`), `says`, `slots`, `in_doubt` (a tool) and `call` to compare; `search: answered` with `text`, `search: none`, `search: failed` with the partial answer
@@ -99,6 +99,7 @@ fn play(driver: &mut Driver, turn: &Json) {
         "reminders",
         "channel",
         "metadata",
+        "before_question",
         "wait",
         "do",
         "says",
@@ -122,6 +123,7 @@ fn play(driver: &mut Driver, turn: &Json) {
     driver.wait(turn["wait"].as_f64().unwrap_or(0.0));
     let metadata = turn["metadata"].as_object().cloned().unwrap_or_default();
     if turn["trigger"].is_null() {
+        driver.before_question = turn["before_question"] == true;
         driver.user_with(turn["user"].as_str().unwrap(), turn["channel"].as_str().unwrap_or("rest"), metadata);
     } else {
         driver.trigger(serde_json::from_value(turn["trigger"].clone()).unwrap());

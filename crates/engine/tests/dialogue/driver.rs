@@ -44,6 +44,8 @@ pub(crate) struct Driver {
     newest: usize,
     clock: i64,
     pub(crate) seed: u64,
+    /// Whether the next message was written before its sender got the open question.
+    pub(crate) before_question: bool,
 }
 
 impl Driver {
@@ -59,6 +61,7 @@ impl Driver {
             newest: 0,
             clock: 1_700_000_000_000_000,
             seed: 7,
+            before_question: false,
         }
     }
 
@@ -109,6 +112,7 @@ impl Driver {
         let message = UserMessage {
             via: "".into(),
             holds_writes: false,
+            before_question: self.before_question,
             text: text.into(),
             message_id,
             input_channel: channel.into(),

@@ -144,6 +144,7 @@ fn history_keeps_the_latest_entries() {
         let message = UserMessage {
             via: "".into(),
             holds_writes: false,
+            before_question: false,
             text,
             message_id,
             input_channel: "rest".into(),
@@ -204,6 +205,7 @@ fn number_of_undone_slot_changes_is_bounded() {
     apply(EventKind::User(UserMessage {
         via: "".into(),
         holds_writes: false,
+        before_question: false,
         text: "go".into(),
         message_id: "m".into(),
         input_channel: "rest".into(),

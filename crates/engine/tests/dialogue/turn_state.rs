@@ -142,6 +142,7 @@ fn user(text: &str) -> EventKind {
     EventKind::User(UserMessage {
         via: "".into(),
         holds_writes: false,
+        before_question: false,
         text,
         message_id,
         input_channel,

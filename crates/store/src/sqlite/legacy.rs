@@ -398,6 +398,7 @@ fn unpack_message(id: &ConversationId, row: ValueRef<'_>) -> Result<InboxMessage
         message: UserMessage {
             via: "".into(),
             holds_writes: false,
+            before_question: false,
             text: text.into(),
             message_id: message_id.into(),
             input_channel: channel.into(),

@@ -23,6 +23,7 @@ fn user(text: &str) -> EventKind {
     EventKind::User(UserMessage {
         via: "".into(),
         holds_writes: false,
+        before_question: false,
         text: text.into(),
         message_id: "m1".into(),
         input_channel: "rest".into(),

@@ -44,6 +44,9 @@ pub(super) fn clean(
         );
     }
     let is_asked = ctx.asked_slot.as_ref() == Some(name);
+    if is_asked && owner.is_none() && turn.is_before_question() {
+        return CommandDecision::Drop("the message was written before its sender got the question");
+    }
     let eligible = turn.conversation().slots.has_been_set(name.as_str()) && !turn.slot(name.as_str()).is_null();
     let corrects = eligible && owner.is_none() && !is_asked && ctx.collects(turn.project, &ctx.active, name, false);
     if by == FilledBy::Llm && !is_asked {

@@ -354,7 +354,11 @@ pub(super) fn given_values_are_applied(checker: &mut InvariantChecker, turn: &Tu
         // A value for a flow that does not run first is kept for it.
         let later = |why: &Reason| match why {
             Reason::Note { text } => text.starts_with(&format!("`{name}` is kept for")),
-            Reason::Dropped { command: other, rule } => other == command && rule == "the flow asks for the slot itself",
+            Reason::Dropped { command: other, rule } => {
+                let rules =
+                    ["the flow asks for the slot itself", "the message was written before its sender got the question"];
+                other == command && rules.contains(&rule.as_str())
+            }
             _ => false,
         };
         if turn.reasons().any(later) {
