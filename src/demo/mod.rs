@@ -17,7 +17,7 @@ use rmcp::{ServiceExt, transport::io::stdio_pipes};
 
 use crate::clock::{Clock, SystemClock};
 
-/// The default of [`Options::data`], relative to the current directory of the server.
+/// The default of [`DemoOptions::data`], relative to the current directory of the server.
 pub const DEFAULT_DATA_FILE: &str = ".segue/ferries.json";
 
 /// Options of the server.
