@@ -32,7 +32,7 @@ const FILES: [(&str, &str); 5] = [
         "domain.yml",
         "intents: [book]\nslots: {number: {type: text, mappings: [{type: controlled}]}}\nresponses: {utter_booked: [{text: 'Booked {number}.'}]}\n",
     ),
-    ("endpoints.yml", "mcp_servers: [{name: desk, url: 'http://localhost:1/mcp', type: http}]\n"),
+    ("endpoints.yml", "mcp_servers: [{name: bookings, url: 'http://localhost:1/mcp', type: http}]\n"),
     (
         "data/flows.yml",
         "flows:
@@ -42,7 +42,7 @@ const FILES: [(&str, &str); 5] = [
     nlu_trigger: [{intent: book}]
     steps:
       - call: book
-        mcp_server: desk
+        mcp_server: bookings
         mapping: {output: [{slot: number, value: result.structuredContent.number}]}
       - action: utter_booked
 ",
@@ -53,7 +53,7 @@ const FILES: [(&str, &str); 5] = [
 type Bookings = Arc<Mutex<Vec<u64>>>;
 
 /// An assistant with a tool that takes `lasts` milliseconds, and the service of its channel.
-struct Desk {
+struct BookingServer {
     clock: ManualClock,
     service: ChannelService,
     bookings: Bookings,
@@ -63,7 +63,7 @@ struct Desk {
 #[derive(serde::Deserialize, schemars::JsonSchema)]
 struct NoArguments {}
 
-impl Desk {
+impl BookingServer {
     fn new(lasts: u64) -> Self {
         let (clock, bookings) = (ManualClock::new(), Bookings::default());
         let (time, begun) = (clock.clone(), bookings.clone());
@@ -80,7 +80,7 @@ impl Desk {
             }
         });
         let store = Arc::new(MemoryStore::default()) as Arc<dyn Store>;
-        let builder = Assistant::builder_from_texts(FILES).unwrap().store(store).tool("desk", book);
+        let builder = Assistant::builder_from_texts(FILES).unwrap().store(store).tool("bookings", book);
         let model = Arc::new(ScriptedLlm::strict(["cancel flow"]));
         let assistant = builder.model(model).clock(Arc::new(clock.clone())).seeds(|| 7).build().unwrap();
         let (opened, errors) = channels::open(&assistant.project(), &ChannelOptions::new());
@@ -150,20 +150,20 @@ impl Rng {
 
 /// What was wrong with one request that was ended after `cut` milliseconds, and the one after it.
 async fn try_cut(cut: u64, lasts: u64, is_streamed: bool, is_repeated: bool) -> Result<(), String> {
-    let desk = Desk::new(lasts);
-    let request = desk.request(&["/book"], is_streamed);
-    desk.advance(cut).await;
-    let had_text = desk.received.lock().unwrap().contains("Booked 1.");
+    let server = BookingServer::new(lasts);
+    let request = server.request(&["/book"], is_streamed);
+    server.advance(cut).await;
+    let had_text = server.received.lock().unwrap().contains("Booked 1.");
     request.abort();
-    desk.advance(10_000).await;
-    let begun = desk.bookings();
+    server.advance(10_000).await;
+    let begun = server.bookings();
     let expected = if cut < HOLD { Vec::new() } else { vec![HOLD] };
     if begun != expected {
         return Err(format!("bookings began at {begun:?}"));
     }
     let next =
-        if is_repeated { desk.answer(&["/book"]).await } else { desk.answer(&["/book", "…", "forget it"]).await };
-    let (count, told) = (desk.bookings().len(), next.matches("Booked 1.").count());
+        if is_repeated { server.answer(&["/book"]).await } else { server.answer(&["/book", "…", "forget it"]).await };
+    let (count, told) = (server.bookings().len(), next.matches("Booked 1.").count());
     let wanted = match (cut < HOLD, is_repeated) {
         // Nothing had happened, and the user forgets it.
         (true, false) => (0, 0),
@@ -196,7 +196,7 @@ async fn nothing_is_written_for_a_request_that_was_ended_early_and_nothing_twice
 
 #[tokio::test]
 async fn a_request_that_stays_open_is_confirmed_by_time_or_by_its_client() {
-    let desk = Desk::new(0);
-    assert_eq!(desk.answer(&["/book"]).await, "Booked 1.");
-    assert_eq!(desk.bookings(), [HOLD]);
+    let server = BookingServer::new(0);
+    assert_eq!(server.answer(&["/book"]).await, "Booked 1.");
+    assert_eq!(server.bookings(), [HOLD]);
 }

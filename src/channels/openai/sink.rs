@@ -23,7 +23,7 @@ pub(super) struct ChatSink {
     /// What was sent of each message, and the text of the attempt that runs.
     sent: HashMap<Arc<str>, SentMessage>,
     has_sent: bool,
-    /// A further part of the turn's state: it ends with the sink.
+    /// Tells that the turn has ended, when the sink is dropped.
     turn: TurnEnd,
 }
 
@@ -81,7 +81,7 @@ impl ReplySink for ChatSink {
                 Ok(Receipt::Skipped)
             }
             TurnEvent::MessageDelta { id, text } => {
-                let mut current = self.sent.get(&id).map(|message| message.current.clone()).unwrap_or_default();
+                let mut current = self.sent.get_mut(&id).map(|it| std::mem::take(&mut it.current)).unwrap_or_default();
                 current.push_str(&text);
                 self.say(id, current, cx).await?;
                 Ok(Receipt::Delivered)
@@ -99,19 +99,26 @@ impl ChatSink {
     /// Sends what is new of a message whose text so far is `text`. If it is another text than was sent, it follows as a whole.
     async fn say(&mut self, id: Arc<str>, text: String, cx: &CallContext) -> Result<(), DeliveryError> {
         let message = self.sent.entry(id).or_default();
+        // Spaces at the beginning of a message, as some models write them, do not add to the separator.
+        let is_first = message.sent.trim().is_empty();
         let new = match text.strip_prefix(message.sent.as_str()) {
             Some(new) => new.to_owned(),
             // The beginning of it, streamed again.
             None if message.sent.starts_with(text.as_str()) => String::new(),
-            None => format!("{}{text}", self.separator),
+            None => {
+                message.sent.clear();
+                format!("{}{text}", self.separator)
+            }
         };
-        message.current.clone_from(&text);
+        if message.sent.is_empty() {
+            message.sent.push_str(&text);
+        } else {
+            message.sent.push_str(&new);
+        }
+        message.current = text;
         if new.is_empty() {
             return Ok(());
         }
-        // Spaces at the beginning of a message, as some models write them, do not add to the separator.
-        let is_first = message.sent.trim().is_empty();
-        message.sent = text;
         let part = match is_first {
             true if new.trim().is_empty() => return Ok(()),
             true if self.has_sent => format!("{}{}", self.separator, new.trim_start()),

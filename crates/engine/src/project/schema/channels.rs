@@ -78,29 +78,14 @@ const WHILE_BUSY: Key = key(
 )
 .default("queue");
 
+/// The keys of a channel whose messages are those of `rest`.
+const MESSAGES: &[Key] = &[TOKEN, JWT_RULES, SENDERS, PAYLOADS, METADATA_BYTES, WHILE_BUSY, ORIGINS, HOSTS];
+
 /// `rest`.
-pub(crate) static REST: MapSchema = MapSchema::new("`rest` channel", FILE, IgnoredWithWarning).keys(&[
-    TOKEN,
-    JWT_RULES,
-    SENDERS,
-    PAYLOADS,
-    METADATA_BYTES,
-    WHILE_BUSY,
-    ORIGINS,
-    HOSTS,
-]);
+pub(crate) static REST: MapSchema = MapSchema::new("`rest` channel", FILE, IgnoredWithWarning).keys(MESSAGES);
 
 /// `websocket`.
-pub(crate) static WEBSOCKET: MapSchema = MapSchema::new("`websocket` channel", FILE, IgnoredWithWarning).keys(&[
-    TOKEN,
-    JWT_RULES,
-    SENDERS,
-    PAYLOADS,
-    METADATA_BYTES,
-    WHILE_BUSY,
-    ORIGINS,
-    HOSTS,
-]);
+pub(crate) static WEBSOCKET: MapSchema = MapSchema::new("`websocket` channel", FILE, IgnoredWithWarning).keys(MESSAGES);
 
 /// `callback`.
 pub(crate) static CALLBACK: MapSchema = MapSchema::new("`callback` channel", FILE, IgnoredWithWarning).keys(&[
