@@ -382,6 +382,25 @@ async fn turn_is_attempted_at_most_three_times() {
     process.assert_replays().await;
 }
 
+/// The first turn of a conversation is given up before its session counts: the next turn begins a session.
+#[tokio::test]
+async fn next_run_is_told_what_a_first_turn_did_that_was_given_up() {
+    let (store, clock) = store_and_clock();
+    let process = Process::new(&store, &clock, booking());
+    script_faults(&store.appends, vec![Some(Fault::NotPerformed); 4]);
+    assert_eq!(process.say("book it", "m1").await.unwrap_err().code(), "S0103");
+    drop(process);
+    let process = Process::new(&store, &clock, booking());
+    let (report, _) = process.say("book it", "m1").await.unwrap();
+    assert_eq!(texts(&report), ["Perhaps done."]);
+    process.say("book it again", "m2").await.unwrap();
+    let requests = process.model.requests();
+    let told =
+        requests[1].messages.iter().find(|message| message.text().starts_with("An earlier run of this task ended"));
+    assert!(told.is_some_and(|message| message.text().contains("book")), "{:?}", requests[1].messages);
+    process.assert_replays().await;
+}
+
 #[tokio::test]
 async fn given_up_turn_without_effects_gives_the_plain_error_response() {
     let (store, clock) = store_and_clock();

@@ -170,7 +170,7 @@ pub struct AgentRecord {
     /// What its current task has changed.
     #[serde(default, skip_serializing_if = "Writes::is_empty")]
     pub writes: Writes,
-    /// What tasks changed that ended without a result since it last completed one. Its next run is told.
+    /// What tasks changed that ended without a result since it last completed one, also in earlier sessions. Its next run is told.
     #[serde(default, skip_serializing_if = "Writes::is_empty")]
     pub unfinished: Writes,
 }
@@ -336,12 +336,22 @@ impl Conversation {
         self.pending = None;
         self.history.clear();
         self.recent_replies = RecentReplies::default();
-        self.agents.clear();
+        self.forget_agents();
         self.started_flows.clear();
         self.flow_fingerprints.clear();
         self.followup = None;
         self.active_loop = None;
         self.undo = UndoLog::default();
+    }
+
+    /// Forgets what agents did, but not what they changed before they ended without a result: their next run is told.
+    fn forget_agents(&mut self) {
+        self.agents.retain(|_, record| {
+            let AgentRecord { writes, mut unfinished, .. } = std::mem::take(record);
+            unfinished.merge(&writes);
+            record.unfinished = unfinished;
+            !record.unfinished.is_empty()
+        });
     }
 
     /// The events of reminders.
