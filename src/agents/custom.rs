@@ -21,7 +21,7 @@ use super::{
 };
 use crate::{
     context::{CallContext, WaitError},
-    conversation::ReplySink,
+    conversation::{ReplySink, ToolPhase},
     llm::{ChatRequest, ChatResponse, ToolArguments, ToolCall},
     react::{self, ModelTurn},
     tools::{FailureKind, ToolOutcome, invoke::CheckedCall, tool_set::ToolSet, with_causes},
@@ -225,7 +225,12 @@ impl<'a> AgentRun<'a> {
         let (cx, _under_way) = self.begin("call").await;
         let call = ToolCall { id: "".into(), name: name.into(), arguments: ToolArguments::json(arguments.clone()) };
         let outcome = match self.checked(&call, arguments) {
-            Ok(checked) => checked.send(&tool_events::tool_context(0, &call, self.request, None, &cx), None).await,
+            Ok(checked) => {
+                tool_events::show(&call, self.request, ToolPhase::Started, self.out, &cx).await;
+                let outcome = checked.send(&tool_events::tool_context(0, &call, self.request, None, &cx), None).await;
+                tool_events::show(&call, self.request, tool_events::phase_of(&outcome), self.out, &cx).await;
+                outcome
+            }
             Err(outcome) => outcome,
         };
         let event = tool_events::tool_ended(&call, self.request, &outcome, &outcome.for_model(), Default::default());

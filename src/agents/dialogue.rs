@@ -28,7 +28,7 @@ use super::{
 };
 use crate::{
     context::CallContext,
-    conversation::ReplySink,
+    conversation::{ReplySink, ToolPhase},
     delegation::{self, Ledger},
     llm::{ChatRequest, ToolCall},
     prompts::PromptSet,
@@ -215,6 +215,13 @@ impl LoopHost for DialogueHost<'_> {
     }
     fn tool_context(&self, at: usize, call: &ToolCall, cx: &CallContext) -> ToolCallContext {
         tool_events::tool_context(at, call, self.request, self.progress.clone(), cx)
+    }
+    async fn call_begins(&mut self, call: &ToolCall, cx: &CallContext) {
+        tool_events::show(call, self.request, ToolPhase::Started, &mut *self.out, cx).await;
+    }
+    async fn call_is_over(&mut self, call: &ToolCall, outcome: Option<&ToolOutcome>, cx: &CallContext) {
+        let phase = outcome.map_or(ToolPhase::Failed, tool_events::phase_of);
+        tool_events::show(call, self.request, phase, &mut *self.out, cx).await;
     }
     async fn run_batch(
         &mut self,

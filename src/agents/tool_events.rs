@@ -12,6 +12,7 @@ use serde_json::Value as Json;
 use super::{AgentRequest, progress::ProgressFeed};
 use crate::{
     context::CallContext,
+    conversation::{ReplySink, ToolPhase, TurnEvent},
     delegation,
     llm::ToolCall,
     tools::{EffectClass, ToolCallContext, ToolCaller, ToolOutcome, invoke},
@@ -38,6 +39,31 @@ pub(super) fn tool_context(
         ToolCallContext::new(cx, id, key).with_caller(caller).with_metadata(request.metadata.clone()).with_meta(meta);
     context.progress = progress.map(|progress| progress.listen(source));
     context
+}
+
+/// Tells the clients of the turn what a call does. `cx` is that of the call.
+pub(super) async fn show(
+    call: &ToolCall,
+    request: &AgentRequest<'_>,
+    phase: ToolPhase,
+    out: &mut dyn ReplySink,
+    cx: &CallContext,
+) {
+    if out.wants_deltas() {
+        let (id, tool, agent) = (cx.key.as_str().into(), call.name.clone(), Some(request.call.agent.clone()));
+        // Who does not get it sees the replies.
+        let _ = out.send(TurnEvent::Tool { id, tool, agent, phase }, cx).await;
+    }
+}
+
+/// How a call ended, for the clients of the turn.
+pub(super) fn phase_of(outcome: &ToolOutcome) -> ToolPhase {
+    match outcome {
+        ToolOutcome::Done(_) => ToolPhase::Done,
+        ToolOutcome::Failed(_) => ToolPhase::Failed,
+        ToolOutcome::Unknown(_) => ToolPhase::Unknown,
+        ToolOutcome::Pending(_) => ToolPhase::Pending,
+    }
 }
 
 /// The event of a tool call that has an outcome: what it has changed is part of it.

@@ -195,6 +195,15 @@ pub fn event(recipient: &str, event: &TurnEvent) -> (&'static str, String) {
             });
             ("message", event)
         }
+        TurnEvent::Flow { flow, phase } => ("flow", json!({"type": "flow", "flow": flow, "phase": phase})),
+        TurnEvent::Agent { agent, phase } => ("agent", json!({"type": "agent", "agent": agent, "phase": phase})),
+        TurnEvent::Tool { id, tool, agent, phase } => {
+            ("tool", json!({"type": "tool", "id": id, "tool": tool, "agent": agent, "phase": phase}))
+        }
+        TurnEvent::Slots { values } => ("slots", json!({"type": "slots", "values": values})),
+        TurnEvent::Question { kind, slot, schema } => {
+            ("question", json!({"type": "question", "kind": kind, "slot": slot, "schema": schema}))
+        }
         TurnEvent::Error { code, message } => ("error", json!({"type": "error", "code": code, "message": message})),
         TurnEvent::Finished { turn, session_ended } => {
             let event = json!({
@@ -232,6 +241,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
+    use crate::conversation::{AgentPhase, FlowPhase, QuestionKind, ToolPhase};
 
     fn reply(json: Json) -> Reply {
         serde_json::from_value(json).unwrap()
@@ -317,6 +327,11 @@ mod tests {
             TurnEvent::MessageDelta { id: id.clone(), text: "H".into() },
             TurnEvent::MessageEnd { id: id.clone(), message: message.clone(), kind, interrupted: false },
             TurnEvent::Message { id, message, kind },
+            TurnEvent::Flow { flow: "book".into(), phase: FlowPhase::Started },
+            TurnEvent::Agent { agent: "clerk".into(), phase: AgentPhase::Started },
+            TurnEvent::Tool { id: "1/2".into(), tool: "pay".into(), agent: None, phase: ToolPhase::Done },
+            TurnEvent::Slots { values: Default::default() },
+            TurnEvent::Question { kind: QuestionKind::Text, slot: None, schema: json!({}) },
             TurnEvent::Error { code: "X".into(), message: "failed".into() },
             TurnEvent::Finished { turn, session_ended: false },
         ];

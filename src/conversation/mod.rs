@@ -11,6 +11,6 @@ pub use segue_engine::conversation::*;
 pub(crate) use self::sink::AcceptAllSink;
 pub use self::{
     sink::{DeliveryError, DiscardReplies, Receipt, ReplySink},
-    turn_event::{ReplyKind, TurnEvent},
+    turn_event::{AgentPhase, FlowPhase, QuestionKind, ReplyKind, ToolPhase, TurnEvent},
     write_gate::WriteGate,
 };

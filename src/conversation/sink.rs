@@ -31,8 +31,8 @@ pub enum DeliveryError {
 /// Delivers the events of a turn to a user. An implementation needs `wants_deltas` and `send`; everything else has a default.
 #[async_trait]
 pub trait ReplySink: Send {
-    /// Whether the sink wants the text of a message while it is generated. When false, only complete messages are sent, and the beginning
-    /// and the end of the turn.
+    /// Whether the sink wants to show the turn while it runs: the text of a message while it is generated, and what flows, agents and tools
+    /// do. When false, only complete messages are sent, and the beginning and the end of the turn.
     fn wants_deltas(&self) -> bool;
     /// Delivers one event. A complete message, or the end of a streamed one, for which this returns [`Receipt::Delivered`] is not sent
     /// again, not even after a crash; of other events the result has no effect. Return [`Receipt::Skipped`] for events that the channel

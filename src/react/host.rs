@@ -128,6 +128,14 @@ pub(crate) trait LoopHost: Send {
     }
     /// The context of a call for its tool; `at` is the position of the call in its response.
     fn tool_context(&self, at: usize, call: &ToolCall, cx: &CallContext) -> ToolCallContext;
+    /// Called before an ordinary call begins. `cx` is that of the call.
+    async fn call_begins(&mut self, call: &ToolCall, cx: &CallContext) {
+        let _ = (call, cx);
+    }
+    /// Called when a call that has begun is over. `outcome`: `None` if it has not reached its tool.
+    async fn call_is_over(&mut self, call: &ToolCall, outcome: Option<&ToolOutcome>, cx: &CallContext) {
+        let _ = (call, outcome, cx);
+    }
     /// Waits for the calls of a response. `quiet`: no filler message may be sent meanwhile.
     async fn run_batch(
         &mut self,

@@ -90,8 +90,17 @@ impl ReactLoop<'_> {
         };
         self.host.begin_batch(ordinary.len());
         let mut pending: Vec<BoxFuture<'static, CallResult>> = Vec::with_capacity(ordinary.len());
+        let mut has_begun = Vec::with_capacity(ordinary.len());
         for (at, call) in &ordinary {
-            pending.push(self.prepare_call(*at, call, origin, cx).await);
+            let (work, begins) = match self.prepare_call(*at, call, origin, cx).await {
+                Ok(work) => (work, true),
+                Err(result) => (Box::pin(ready(result)) as BoxFuture<'static, CallResult>, false),
+            };
+            if begins {
+                self.host.call_begins(call, &cx.step(format!("tool.{at}"))).await;
+            }
+            pending.push(work);
+            has_begun.push(begins);
         }
         // With `on_tool_error: fail` nothing starts after a failure, so one call runs after the other.
         let fails = self.profile.fails_on_tool_error;
@@ -105,7 +114,14 @@ impl ReactLoop<'_> {
         let work = Box::pin(stream::iter(pending).buffered(parallel).collect());
         let call_results = self.host.run_batch(work, quiet, cx).await;
         let mut results: Vec<(usize, Arc<str>)> = Vec::with_capacity(calls.len());
-        for ((at, call), result) in ordinary.iter().zip(call_results) {
+        for (((at, call), result), begun) in ordinary.iter().zip(call_results).zip(has_begun) {
+            if begun {
+                let outcome = match &result {
+                    CallResult::Outcome(outcome) => Some(outcome),
+                    _ => None,
+                };
+                self.host.call_is_over(call, outcome, &cx.step(format!("tool.{at}"))).await;
+            }
             let not_sent = !matches!(result, CallResult::Outcome(_) | CallResult::AwaitsConfirmation(_));
             let text = self.record_call(call, result, &mut summary, cx).await;
             if not_sent {
@@ -187,21 +203,21 @@ impl ReactLoop<'_> {
         group.iter().zip(results).map(|((at, call), result)| (*at, *call, result)).collect()
     }
 
-    /// Checks an ordinary call and returns its work. A call that cannot run does not count for the rules, and the user is not asked
-    /// to confirm it.
+    /// Checks an ordinary call and returns its work, or the result of one that may not run. A call that cannot run does not count for the
+    /// rules, and the user is not asked to confirm it.
     async fn prepare_call(
         &mut self,
         at: usize,
         call: &ToolCall,
         origin: CallOrigin,
         cx: &CallContext,
-    ) -> BoxFuture<'static, CallResult> {
+    ) -> Result<BoxFuture<'static, CallResult>, CallResult> {
         let checked = match checked(call, self.tools) {
             Ok(checked) => checked,
-            Err(outcome) => return Box::pin(ready(CallResult::NotSent(outcome))),
+            Err(outcome) => return Err(CallResult::NotSent(outcome)),
         };
         if let Some(text) = self.services.skills.as_ref().and_then(|skills| skills.refusal(&call.name, self.prompts)) {
-            return Box::pin(ready(CallResult::Refused(text)));
+            return Err(CallResult::Refused(text));
         }
         let guarded = match origin.confirmed {
             true => GuardDecision::Allow,
@@ -219,10 +235,10 @@ impl ReactLoop<'_> {
                 let context = self.host.tool_context(at, call, cx);
                 // The steps of a composite call have limits of their own.
                 let timeout = self.profile.tool_timeout.filter(|_| checked.effect() != EffectClass::Composite);
-                Box::pin(async move { CallResult::Outcome(checked.send(&context, timeout).await) })
+                Ok(Box::pin(async move { CallResult::Outcome(checked.send(&context, timeout).await) }))
             }
-            GuardDecision::Refuse(text) => Box::pin(ready(CallResult::Refused(text))),
-            GuardDecision::AwaitConfirmation(text) => Box::pin(ready(CallResult::AwaitsConfirmation(text))),
+            GuardDecision::Refuse(text) => Err(CallResult::Refused(text)),
+            GuardDecision::AwaitConfirmation(text) => Err(CallResult::AwaitsConfirmation(text)),
         }
     }
 

@@ -7,7 +7,7 @@
 
 use std::{
     collections::{HashMap, VecDeque},
-    fmt,
+    fmt, iter,
     str::FromStr,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -19,11 +19,16 @@ use std::{
 use segue_engine::{
     conversation::{Event, EventKind, UserMessage},
     ids::ConversationId,
+    project::Project,
     time::Timestamp,
 };
 use tokio::sync::watch;
 
-use super::{Assistant, Inner, reminders};
+use super::{
+    Assistant, Inner,
+    activity::{self, Visible},
+    reminders,
+};
 use crate::{
     conversation::TurnEvent,
     limits,
@@ -270,7 +275,7 @@ impl FeedWriter {
 /// The first events of a turn for readers. A turn without a message of the user, such as that of a reminder, has no message.
 fn started(turn: TurnNumber, at: Timestamp, inbound: &InboxMessage) -> impl Iterator<Item = TurnEvent> {
     let message = reminders::user_message(inbound).map(|message| user_message(turn, message));
-    std::iter::once(TurnEvent::Started { turn, at }).chain(message)
+    iter::once(TurnEvent::Started { turn, at }).chain(message)
 }
 
 fn user_message(turn: TurnNumber, message: &UserMessage) -> TurnEvent {
@@ -278,17 +283,24 @@ fn user_message(turn: TurnNumber, message: &UserMessage) -> TurnEvent {
 }
 
 /// The events of a stored turn.
-fn stored_events(turn: TurnNumber, events: &[Event]) -> Vec<TurnEvent> {
+fn stored_events(project: &Project, turn: TurnNumber, events: &[Event]) -> Vec<TurnEvent> {
     let at = events.first().map_or(Timestamp::default(), |event| event.at);
     let message = events.iter().find_map(|event| match &event.kind {
         EventKind::User(message) => Some(user_message(turn, message)),
         _ => None,
     });
-    let replies = StoredReply::from_events(turn, 0, events)
-        .map(|StoredReply { id, reply, kind, .. }| TurnEvent::Message { id, message: Box::new(reply), kind });
+    let mut replies = StoredReply::from_events(turn, 0, events);
+    let shown = activity::visible(project, events).into_iter().filter_map(|seen| match seen {
+        Visible::Reply => replies.next().map(|StoredReply { id, reply, kind, .. }| TurnEvent::Message {
+            id,
+            message: Box::new(reply),
+            kind,
+        }),
+        Visible::Activity(event) => Some(event),
+    });
     let session_ended = events.iter().any(|event| matches!(event.kind, EventKind::SessionEnded { .. }));
     let last = TurnEvent::Finished { turn, session_ended };
-    std::iter::once(TurnEvent::Started { turn, at }).chain(message).chain(replies).chain([last]).collect()
+    iter::once(TurnEvent::Started { turn, at }).chain(message).chain(shown).chain([last]).collect()
 }
 
 /// The events of a conversation, for one reader. Dropping it ends the reading.
@@ -437,7 +449,7 @@ impl TurnEventStream {
         };
         let mut backlog = VecDeque::new();
         for TurnEvents { turn, events, .. } in turns.iter().filter(|turn| is_wanted(turn)) {
-            let events = stored_events(*turn, events);
+            let events = stored_events(&inner.runtime.project, *turn, events);
             let count = events.len();
             for (number, event) in (1..).zip(events) {
                 // Within a stored turn there is no place to continue: after a break it is repeated.

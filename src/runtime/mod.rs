@@ -9,6 +9,7 @@
 //! * Every effect goes through the effect journal.
 //! * A reply is sent after it is stored, except the deltas of a stream, which are announced in the journal first.
 
+mod activity;
 mod admission;
 mod builder;
 mod effects;

@@ -119,6 +119,7 @@ fn slot(name: &str, kind: SlotType) -> SlotDef {
         fill: Default::default(),
         validation: None,
         write_once: false,
+        public: false,
         shared: false,
         builtin: false,
         place: SourceLocation::default(),

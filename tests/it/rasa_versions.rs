@@ -118,8 +118,8 @@ fn projects_use_every_supported_key() {
     for key in ["skills", "skill_folders", "skill_scripts", "skills_narrow_tools", "skills_by_user", "trust"] {
         written.insert(key.to_owned());
     }
-    // Rules of this program; `tests/it/writes.rs` and the engine's dialogue cases cover them.
-    for key in ["on_success", "on_failure", "write_once"] {
+    // Keys of this program; `tests/it/writes.rs`, `tests/it/retries.rs` and the engine's dialogue cases cover them.
+    for key in ["on_success", "on_failure", "write_once", "public"] {
         written.insert(key.to_owned());
     }
     for version in VERSIONS {

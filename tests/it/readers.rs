@@ -57,6 +57,15 @@ fn short(event: &TurnEvent) -> String {
         TurnEvent::MessageDelta { .. } => "delta".to_owned(),
         TurnEvent::MessageEnd { message, .. } => format!("end: {}", message.text.as_deref().unwrap_or_default()),
         TurnEvent::Message { message, .. } => format!("bot: {}", message.text.as_deref().unwrap_or_default()),
+        TurnEvent::Flow { flow, phase } => format!("flow {flow} {phase:?}"),
+        TurnEvent::Agent { agent, phase } => format!("agent {agent} {phase:?}"),
+        TurnEvent::Tool { tool, agent, phase, .. } => {
+            format!("tool {tool} of {} {phase:?}", agent.as_ref().map_or("the flow", |agent| agent.as_str()))
+        }
+        TurnEvent::Slots { values } => format!("slots {}", serde_json::to_string(values).unwrap()),
+        TurnEvent::Question { kind, slot, .. } => {
+            format!("question {kind:?} {}", slot.as_ref().map_or("-", |slot| slot.as_str()))
+        }
         TurnEvent::Finished { turn, .. } => format!("finished {}", turn.0),
         other => format!("{other:?}"),
     }
@@ -81,9 +90,19 @@ async fn available_texts(reader: &mut TurnEventStream) -> Vec<String> {
 }
 
 /// A streamed turn as readers get it after it has ended: the end of a message has its text.
-const STREAMED: [&str; 5] = ["started 1", "user: let us talk", "start", "end: What about?", "finished 1"];
+const STREAMED: [&str; 8] = [
+    "started 1",
+    "user: let us talk",
+    "flow talk Started",
+    "agent talker Started",
+    "start",
+    "end: What about?",
+    "question Text -",
+    "finished 1",
+];
 /// The same turn from the store.
-const STORED: [&str; 4] = ["started 1", "user: let us talk", "bot: What about?", "finished 1"];
+const STORED: [&str; 6] =
+    ["started 1", "user: let us talk", "flow talk Started", "agent talker Started", "bot: What about?", "finished 1"];
 
 #[tokio::test]
 async fn a_reader_sees_the_turns_of_other_callers_as_they_happen_and_late_readers_the_whole() {
@@ -141,7 +160,14 @@ async fn a_reader_that_does_not_read_gets_everything_later_from_the_store() {
     let expected: Vec<String> = (0..5)
         .flat_map(|number| {
             let turn = number + 1;
-            [format!("started {turn}"), format!("user: hello {number}"), "bot: Hi.".into(), format!("finished {turn}")]
+            [
+                format!("started {turn}"),
+                format!("user: hello {number}"),
+                "flow hello Started".into(),
+                "bot: Hi.".into(),
+                "flow hello Completed".into(),
+                format!("finished {turn}"),
+            ]
         })
         .collect();
     assert_eq!(available_texts(&mut reader).await, expected);
@@ -159,7 +185,8 @@ async fn a_reply_that_no_channel_can_send_is_delivered_if_somebody_reads() {
         };
         remind(&process).await;
         if let Some(reader) = &mut reader {
-            assert_eq!(available_texts(reader).await, ["started 2", "bot: Water it.", "finished 2"]);
+            let events = ["started 2", "flow remind Started", "bot: Water it.", "flow remind Completed", "finished 2"];
+            assert_eq!(available_texts(reader).await, events);
         }
         assert_eq!(store.pending_replies(&"u".into()).await.unwrap().len(), 1, "a channel that pushes gets it first");
         let no_sinks = |_: &segue::ids::ConversationId, _: &str| None;

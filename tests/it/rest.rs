@@ -210,7 +210,7 @@ async fn a_stopped_turn_ends_for_every_reader_and_its_answer_never_comes() {
             assert_eq!((&event["text"], &event["turn_id"]), (&json!("what is in the depot?"), &json!("t_1")));
         }
     }
-    assert_eq!(kinds[..3], ["turn_started", "user_message", "message_start"], "{kinds:?}");
+    assert_eq!(kinds[..5], ["turn_started", "user_message", "flow", "agent", "message_start"], "{kinds:?}");
     let next = server.replies(&message("track it")).await;
     assert!(!next.to_string().contains("depot"), "{next}");
     // Who was away continues at the next turn.

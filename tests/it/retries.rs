@@ -382,6 +382,50 @@ async fn turn_is_attempted_at_most_three_times() {
     process.assert_replays().await;
 }
 
+/// What a client sees beside messages: of the flow, the agent, its tool, the public slot and the question, each once, although the turn
+/// has two attempts.
+#[tokio::test]
+async fn what_flows_agents_and_tools_do_is_shown_once_in_all_attempts() {
+    const BOOK: &str = "flows:\n  book:\n    description: book a boat\n    steps:\n      - set_slots: [{boat: Ada}, {price: 7}]\n      - call: booker\n      - collect: seat\n";
+    const DOMAIN: &str = "slots:\n  boat: {type: text, public: true}\n  price: {type: float}\n  seat: {type: categorical, values: [left, right]}\nresponses:\n  utter_ask_seat: [{text: Which seat?}]\n";
+    let mut files = FILES;
+    (files[2].1, files[3].1) = (DOMAIN, BOOK);
+    let (store, clock) = store_and_clock();
+    let process = Process::with(&store, &clock, booking(), BookingTool::default(), &files);
+    script_faults(&store.appends, [Some(Fault::NotPerformed)]);
+    let (_, shown) = process.say("book it", "m1").await.unwrap();
+    let shown: Vec<String> = shown
+        .events()
+        .iter()
+        .filter_map(|event| match event {
+            TurnEvent::Flow { flow, phase } => Some(format!("{flow} {phase:?}")),
+            TurnEvent::Agent { agent, phase } => Some(format!("{agent} {phase:?}")),
+            TurnEvent::Tool { id, tool, agent, phase } => Some(format!("{id} {tool} of {agent:?} {phase:?}")),
+            TurnEvent::Slots { values } => Some(serde_json::to_string(values).unwrap()),
+            TurnEvent::Question { kind, slot, schema } => Some(format!("{kind:?} of {slot:?}: {schema}")),
+            TurnEvent::MessageEnd { message, .. } | TurnEvent::Message { message, .. } => {
+                message.text.as_ref().map(ToString::to_string)
+            }
+            _ => None,
+        })
+        .collect();
+    let call = r#"1/1/0/tool.0 book of Some("booker")"#;
+    let expected = [
+        "book Started".to_owned(),
+        r#"{"boat":"Ada"}"#.to_owned(),
+        "booker Started".to_owned(),
+        "I am booking it.".to_owned(),
+        format!("{call} Started"),
+        format!("{call} Done"),
+        "It is booked.".to_owned(),
+        "booker Completed".to_owned(),
+        "Which seat?".to_owned(),
+        r#"Slot of Some("seat"): {"type":"string","enum":["left","right"]}"#.to_owned(),
+    ];
+    assert_eq!(shown, expected);
+    process.assert_replays().await;
+}
+
 /// The first turn of a conversation is given up before its session counts: the next turn begins a session.
 #[tokio::test]
 async fn next_run_is_told_what_a_first_turn_did_that_was_given_up() {

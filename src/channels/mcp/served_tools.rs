@@ -5,7 +5,7 @@ use std::{collections::HashMap, sync::Arc};
 use rmcp::model::{JsonObject, Tool, ToolAnnotations};
 use segue_engine::{
     ids::FlowId,
-    project::{ActionReference, Call, Collect, Flow, Mapping, Project, SlotDef, SlotType, StepKind},
+    project::{ActionReference, Call, Collect, Flow, Mapping, Project, SlotDef, StepKind},
     text::{TextLimit, truncate},
 };
 use serde_json::{Map, Value as Json, json};
@@ -183,24 +183,7 @@ pub(super) fn is_user_fillable(slot: &SlotDef) -> bool {
 
 /// The JSON schema of a slot's value, with this description.
 pub(super) fn slot_schema(slot: &SlotDef, description: Option<&str>) -> Json {
-    let mut schema = match &slot.kind {
-        SlotType::Text => json!({"type": "string"}),
-        SlotType::Bool => json!({"type": "boolean"}),
-        SlotType::Categorical(values) => {
-            json!({"type": "string", "enum": values.iter().map(|value| &**value).collect::<Vec<_>>()})
-        }
-        SlotType::Float { min, max } => {
-            let mut schema = json!({"type": "number"});
-            for (key, bound) in [("minimum", min), ("maximum", max)] {
-                if let (Some(bound), Some(schema)) = (bound, schema.as_object_mut()) {
-                    schema.insert(key.to_owned(), json!(bound));
-                }
-            }
-            schema
-        }
-        SlotType::List => json!({"type": "array"}),
-        SlotType::Any => json!({}),
-    };
+    let mut schema = slot.kind.json_schema();
     if let (Some(description), Some(schema)) = (description, schema.as_object_mut()) {
         let description = truncate(description, TextLimit::Bytes(limits::MCP_DESCRIPTION), "…");
         schema.insert("description".to_owned(), description.into());

@@ -142,7 +142,7 @@ async fn a_turn_arrives_as_events_with_positions_and_a_client_continues_after_it
     let (mut first, connected) = Client::connect(&server, "sender=ada", "").await.unwrap();
     first.send(json!({"message": "hi", "message_id": "m1"})).await;
     let events = first.turn().await;
-    assert_eq!(types(&events), ["turn_started", "user_message", "message", "turn_finished"]);
+    assert_eq!(types(&events), ["turn_started", "user_message", "flow", "message", "flow", "turn_finished"]);
     assert_eq!((&events[1]["message_id"], &events[2]["message"]["text"]), (&json!("m1"), &json!("Hello!")));
     assert_eq!(events[2]["message"]["recipient_id"], "ada");
     drop(first);

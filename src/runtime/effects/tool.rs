@@ -14,6 +14,7 @@ use super::{
 };
 use crate::{
     context::CallContext,
+    conversation::{ReplySink, ToolPhase, TurnEvent},
     effect::EffectClass,
     journal::{EffectJournal, JournalError, JournaledTool, RecordedToolCall, Step, StepResult, request_hash},
     runtime::turn::TurnContext,
@@ -33,7 +34,15 @@ impl EffectHandler for CallTool {
         out: &mut EffectOutput<'_, '_>,
         cx: &CallContext,
     ) -> InputKind {
+        let id: Arc<str> = cx.step("tool").key.as_str().into();
+        let shown = |phase| {
+            let (id, tool) = (id.clone(), call.tool.as_str().into());
+            TurnEvent::Tool { id, tool, agent: None, phase }
+        };
+        // Who does not get these events sees the replies.
+        let _ = out.sink.send(shown(ToolPhase::Started), cx).await;
         let result = call_tool(&call, turn, cx).await;
+        let _ = out.sink.send(shown(phase_of(&result)), cx).await;
         match &result {
             ToolResult::Failed { reason } | ToolResult::Unknown { reason } => {
                 out.failures.push(("T0502".into(), format!("{}.{}: {reason}", call.server, call.tool)));
@@ -47,6 +56,15 @@ impl EffectHandler for CallTool {
             ToolResult::NeedsInput { .. } => {}
         }
         InputKind::ToolResult(result)
+    }
+}
+
+/// How a call ended, for the clients of the turn. One that needs a value first has done nothing.
+fn phase_of(result: &ToolResult) -> ToolPhase {
+    match result {
+        ToolResult::Done { .. } => ToolPhase::Done,
+        ToolResult::Failed { .. } | ToolResult::NeedsInput { .. } => ToolPhase::Failed,
+        ToolResult::Unknown { .. } => ToolPhase::Unknown,
     }
 }
 

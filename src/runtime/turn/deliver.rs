@@ -5,18 +5,27 @@
 use std::{
     collections::{HashMap, HashSet},
     future::ready,
+    iter,
     pin::Pin,
     sync::Arc,
 };
 
-use segue_engine::ids::ConversationId;
+use segue_engine::{
+    conversation::{Conversation, Event},
+    ids::ConversationId,
+    project::Project,
+};
 
 use crate::{
     context::CallContext,
     conversation::{DeliveryError, Receipt, Reply, ReplySink, TurnEvent, WriteGate},
     failpoint,
     journal::Journal,
-    runtime::{Inner, ReceiveError, TurnReport, feed::FeedWriter},
+    runtime::{
+        Inner, ReceiveError, TurnReport,
+        activity::{self, Visible},
+        feed::FeedWriter,
+    },
     store::StoredReply,
 };
 
@@ -24,17 +33,29 @@ use crate::{
 const INTERNAL_ERROR: &str = "an internal error occurred";
 
 /// Sends the replies that the channel does not have yet, and returns whether it has all of them. A failed delivery does not fail the
-/// turn: the reply stays in the outbox.
+/// turn: the reply stays in the outbox. `rest`: what clients see of the turn that they have not seen yet.
 pub(super) async fn deliver(
     inner: &Inner,
     id: &ConversationId,
     report: &TurnReport,
+    rest: Vec<Visible>,
     sink: &mut TurnSink<'_>,
     cx: &CallContext,
 ) -> bool {
     let mut done = Vec::with_capacity(report.replies.len());
     let mut has_all = true;
-    for reply in &report.replies {
+    let later = rest.iter().filter(|seen| **seen == Visible::Reply).count();
+    let earlier = report.replies.len().saturating_sub(later);
+    let mut replies = report.replies.iter();
+    for seen in iter::repeat_n(Visible::Reply, earlier).chain(rest) {
+        let reply = match seen {
+            Visible::Activity(event) => {
+                sink.show_activity(event, cx).await;
+                continue;
+            }
+            Visible::Reply => replies.next(),
+        };
+        let Some(reply) = reply else { continue };
         sink.show_to_readers(reply);
         if sink.is_delivered(reply) {
             continue;
@@ -93,6 +114,10 @@ pub(in crate::runtime) struct TurnSink<'a> {
     recorded_streaming: Option<bool>,
     /// The gate that holds the writes of the turn, if none had begun in an earlier process.
     gate: Option<Arc<WriteGate>>,
+    /// The events and replies of this attempt that were shown.
+    shown_up_to: (usize, usize),
+    /// What was shown beside messages, in all attempts; and how much of it this attempt has repeated.
+    activity: (Vec<TurnEvent>, usize),
 }
 
 impl<'a> TurnSink<'a> {
@@ -111,6 +136,71 @@ impl<'a> TurnSink<'a> {
             cut: HashSet::new(),
             recorded_streaming: None,
             gate: None,
+            shown_up_to: (0, 0),
+            activity: (Vec::new(), 0),
+        }
+    }
+
+    /// Begins an attempt: what it repeats of an earlier one is not shown again.
+    pub(super) fn begin_attempt(&mut self) {
+        self.shown_up_to = (0, 0);
+        self.activity.1 = 0;
+    }
+
+    /// Shows what has happened so far, before an effect that may take long. Only if somebody sees deltas; others get it after the commit.
+    pub(in crate::runtime) async fn show_progress(
+        &mut self,
+        project: &Project,
+        events: &[Event],
+        replies: &[StoredReply],
+        cx: &CallContext,
+    ) {
+        if !self.streams {
+            return;
+        }
+        for seen in self.unseen(project, events) {
+            match seen {
+                Visible::Activity(event) => self.show_activity(event, cx).await,
+                Visible::Reply => {
+                    let reply = replies.get(self.shown_up_to.1);
+                    self.shown_up_to.1 += 1;
+                    if let Some(reply) = reply {
+                        self.deliver(reply, cx).await;
+                    }
+                }
+            }
+        }
+    }
+
+    /// What clients see of the turn that was not shown yet, and the open question at its end.
+    pub(super) fn rest(&mut self, project: &Project, events: &[Event], conversation: &Conversation) -> Vec<Visible> {
+        if !self.channel_streams && !self.feed.is_kept() {
+            return Vec::new();
+        }
+        let mut rest = self.unseen(project, events);
+        rest.extend(activity::open_question(project, conversation).map(Visible::Activity));
+        rest
+    }
+
+    fn unseen(&mut self, project: &Project, events: &[Event]) -> Vec<Visible> {
+        let unseen = events.get(self.shown_up_to.0..).unwrap_or_default();
+        self.shown_up_to.0 = events.len();
+        activity::visible(project, unseen)
+    }
+
+    /// Shows what happens beside messages to readers, and to a channel that shows the turn while it runs; once in all attempts.
+    async fn show_activity(&mut self, event: TurnEvent, cx: &CallContext) {
+        let (shown, at) = &mut self.activity;
+        if shown.get(*at) == Some(&event) {
+            *at += 1;
+            return;
+        }
+        shown.push(event.clone());
+        *at = shown.len();
+        self.feed.push(|| event.clone());
+        if self.channel_streams && !self.is_taken_back() {
+            // It is not stored for a later delivery: a client that does not get it reads the conversation.
+            let _ = self.inner.send(event, cx).await;
         }
     }
 
@@ -174,6 +264,10 @@ impl<'a> TurnSink<'a> {
 
     async fn forward(&mut self, event: TurnEvent, cx: &CallContext) -> Result<Receipt, DeliveryError> {
         if !self.streams {
+            return Ok(Receipt::Skipped);
+        }
+        if event.message_id().is_none() {
+            self.show_activity(event, cx).await;
             return Ok(Receipt::Skipped);
         }
         let Some(event) = self.remaining(event) else { return Ok(Receipt::Skipped) };

@@ -222,7 +222,7 @@ impl<'a> OpenTurn<'a> {
             if let Some(replies) = inner.store.replies_of(id, turn).await? {
                 let report = TurnReport::new(turn, replies);
                 let cx = CallContext::new(inner.clock.clone(), inner.turn_timeout);
-                deliver(inner, id, &report, sink, &cx).await;
+                deliver(inner, id, &report, Vec::new(), sink, &cx).await;
                 return Ok(report);
             }
             if !error.is_transient() {
@@ -246,6 +246,7 @@ impl<'a> OpenTurn<'a> {
                 recover::recover(inner.build_hash, turn, &self.journal.records(), sink.streams_to_channel(), reason)
             }
         };
+        sink.begin_attempt();
         let record = self.record(&mut cached);
         let mut cx = CallContext::new(record.clock(), inner.turn_timeout);
         cx.key = recovered.root.clone();
@@ -259,8 +260,9 @@ impl<'a> OpenTurn<'a> {
         result.delivered =
             result.replies.iter().filter(|reply| sink.is_delivered(reply)).map(|reply| reply.id.clone()).collect();
         let records = self.journal.pending();
+        let rest = sink.rest(&inner.runtime.project, &result.events, &cached.conversation);
         let report = commit(inner, &mut cached, turn, result, due, records, &record.texts).await?;
-        cached.may_have_pending_replies |= !deliver(inner, &inbound.conversation, &report, sink, &cx).await;
+        cached.may_have_pending_replies |= !deliver(inner, &inbound.conversation, &report, rest, sink, &cx).await;
         Ok((cached, report))
     }
 
@@ -285,10 +287,12 @@ impl<'a> OpenTurn<'a> {
         let mut result = give_up(&inner.runtime, &mut cached.conversation, self.accepted, give_up_record);
         result.failures.push(("R0105".into(), format!("the turn was given up: {reason}")));
         let records = self.journal.pending().into_iter().chain([journal_record]).collect();
+        sink.begin_attempt();
+        let rest = sink.rest(&inner.runtime.project, &result.events, &cached.conversation);
         let report = commit(inner, &mut cached, turn, result, due, records, &record.texts).await?;
         tracing::error!(conversation = %id, turn = turn.0, code = "R0105", "a turn was given up: {reason}");
         cached.may_have_pending_replies |=
-            !deliver(inner, id, &report, sink, &CallContext::new(record.clock(), inner.turn_timeout)).await;
+            !deliver(inner, id, &report, rest, sink, &CallContext::new(record.clock(), inner.turn_timeout)).await;
         *state = Some(cached);
         Ok(report)
     }

@@ -115,7 +115,7 @@ pub(in crate::runtime) async fn run_turn(
                 InputKind::VersionChanged { outcomes: recovered_outcomes.take().unwrap_or_default() }
             }
             (next, None) => {
-                sink.send_early(&result.replies, cx).await;
+                sink.show_progress(&runtime.project, &result.events, &result.replies, cx).await;
                 let events = &*result.events;
                 let context = TurnContext { runtime, conversation, number: turn, history: &history, events, record };
                 let (recorded, failures) = (interruption.as_deref(), &mut result.failures);

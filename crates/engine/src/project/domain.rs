@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use serde_json::{Map, Value as Json};
+use serde_json::{Map, Value as Json, json};
 
 use super::{Actions, Responses, SlotDefs};
 use crate::{
@@ -74,6 +74,8 @@ pub struct SlotDef {
     pub shared: bool,
     /// Whether only actions and steps of flows fill it, and none changes a value that it has.
     pub write_once: bool,
+    /// Whether clients get its values among the events of a turn.
+    pub public: bool,
     /// Whether it is built in rather than defined by the project.
     pub builtin: bool,
     /// Its location in the project files.
@@ -112,6 +114,27 @@ impl SlotType {
             Self::Float { .. } => "float",
             Self::List => "list",
             Self::Any => "any",
+        }
+    }
+    /// The JSON schema of its values, as clients see it.
+    pub fn json_schema(&self) -> Json {
+        match self {
+            Self::Text => json!({"type": "string"}),
+            Self::Bool => json!({"type": "boolean"}),
+            Self::Categorical(values) => {
+                json!({"type": "string", "enum": values.iter().map(|value| &**value).collect::<Vec<_>>()})
+            }
+            Self::Float { min, max } => {
+                let mut schema = json!({"type": "number"});
+                for (key, bound) in [("minimum", min), ("maximum", max)] {
+                    if let (Some(bound), Some(schema)) = (bound, schema.as_object_mut()) {
+                        schema.insert(key.to_owned(), json!(bound));
+                    }
+                }
+                schema
+            }
+            Self::List => json!({"type": "array"}),
+            Self::Any => json!({}),
         }
     }
 }

@@ -41,8 +41,8 @@ pub(super) fn slot(context: &mut LoadContext<'_>, entry: &Entry) -> Option<SlotD
     let validation = fields.node("validation").and_then(|node| validation(context, node, &name));
     let place = context.place(&entry.at);
     let shared = fields.flag("shared_for_coexistence");
-    let (builtin, write_once) = (context.builtin, fields.flag("write_once"));
-    Some(SlotDef { name, kind, initial, mappings, fill, validation, shared, write_once, builtin, place })
+    let (builtin, write_once, public) = (context.builtin, fields.flag("write_once"), fields.flag("public"));
+    Some(SlotDef { name, kind, initial, mappings, fill, validation, shared, write_once, public, builtin, place })
 }
 
 fn slot_type(context: &mut LoadContext<'_>, fields: &MapFields<'_>) -> Option<SlotType> {
@@ -264,6 +264,7 @@ pub(super) fn add_builtin(slots: &mut IndexMap<SlotName, SlotDef>, config: &Conf
             validation: None,
             shared: true,
             write_once: false,
+            public: false,
             builtin: true,
             place: SourceLocation::default(),
         });

@@ -63,6 +63,12 @@ pub(crate) static SLOT: MapSchema = MapSchema::new("slot", FILE, Refused).keys(&
             "Whether only custom actions, tool results and `set_slots` steps fill it, and none of them changes a value that it has, as for the identity of the caller. Models, agents, buttons and messages never fill it.",
         )
         .default("false"),
+        key(
+            "public",
+            Bool,
+            "Whether clients get its values: each change is among the events of a turn. The values of all other slots stay in the server.",
+        )
+        .default("false"),
         key("shared_for_coexistence", Bool, "Whether `action_reset_routing` keeps its value.").default("false"),
         key("auto_fill", Bool, "Filling by an entity of the same name, before Rasa 3.").accepted_with_warning("It has no effect; write `mappings` instead"),
     ]);

@@ -34,7 +34,7 @@ pub(super) const EXAMPLES: &[(&str, &str)] = &[
     ),
     (
         "slots.<name>",
-        "slots:\n  size:\n    type: categorical\n    values: [small, large]\n  passengers:\n    type: float\n    min_value: 1\n    max_value: 9\n    fill: when_asked\n  customer_id: { type: text, write_once: true }\n",
+        "slots:\n  size:\n    type: categorical\n    values: [small, large]\n  passengers:\n    type: float\n    min_value: 1\n    max_value: 9\n    fill: when_asked\n  customer_id: { type: text, write_once: true }\n  booking: { type: text, public: true }\n",
     ),
     ("actions[].<name>", "actions:\n  - action_book: { send_domain: true, inputs: [amount] }\n"),
     ("slots.<name>.mappings[]", "slots:\n  booking:\n    type: text\n    mappings: [{ type: controlled }]\n"),
