@@ -36,7 +36,11 @@ use std::{
     time::Duration,
 };
 
-use segue_engine::{conversation::Conversation, ids::ConversationId, project::Project};
+use segue_engine::{
+    conversation::{Conversation, ModelUsage},
+    ids::ConversationId,
+    project::Project,
+};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use self::{
@@ -136,13 +140,16 @@ pub struct TurnReport {
     pub session_ended: bool,
     /// Whether the message was already answered. `replies` are then the stored replies.
     pub is_duplicate: bool,
+    /// The responses of models that the turn has used, with their tokens and cost. None for a turn that this report did not run.
+    pub usage: ModelUsage,
 }
 
 impl TurnReport {
     /// The report of a turn with these stored replies.
     pub fn new(turn: TurnNumber, replies: Vec<StoredReply>) -> Self {
         let (earlier_replies, failures) = (Vec::new(), Vec::new());
-        Self { turn, earlier_replies, replies, failures, session_ended: false, is_duplicate: false }
+        let usage = ModelUsage::default();
+        Self { turn, earlier_replies, replies, failures, session_ended: false, is_duplicate: false, usage }
     }
     /// The texts of all replies, in order: the undelivered ones of earlier turns, then those of this turn.
     pub fn texts(&self) -> Vec<&str> {

@@ -21,6 +21,7 @@ use super::{
 };
 use crate::{
     conversation::WriteGate,
+    llm::Usage,
     runtime::{IncomingMessage, ReceiveError, TurnReport},
 };
 
@@ -68,6 +69,7 @@ pub(super) async fn complete(
         id: completion_id(conversation.as_str(), accepted.turn().0),
         model: model_id(&inbox),
         created: inbox.clock().now().as_seconds() as u64,
+        with_usage: request.stream_options.and_then(|options| options.include_usage).unwrap_or_default(),
     };
     let answer = Answer { parts, turn: Box::pin(accepted.finished()), result: None, hang_up };
     match request.stream.unwrap_or_default() {
@@ -125,13 +127,20 @@ impl Answer {
         }
     }
 
-    /// The end, after the last part.
-    fn end(&mut self) -> Result<(), ApiError> {
+    /// The end, after the last part: the tokens of all models that the turn has used.
+    fn end(&mut self) -> Result<Json, ApiError> {
         self.hang_up.disarm();
-        match &self.result {
-            Some(Err(error)) => Err(ApiError::of_receive(error)),
-            Some(Ok(_)) | None => Ok(()),
-        }
+        let used = match &self.result {
+            Some(Err(error)) => return Err(ApiError::of_receive(error)),
+            Some(Ok(report)) => report.usage.usage,
+            None => Usage::default(),
+        };
+        let Usage { input, output, cached, reasoning, .. } = used;
+        Ok(json!({
+            "prompt_tokens": input, "completion_tokens": output, "total_tokens": input.saturating_add(output),
+            "prompt_tokens_details": {"cached_tokens": cached},
+            "completion_tokens_details": {"reasoning_tokens": reasoning},
+        }))
     }
 }
 
@@ -140,6 +149,8 @@ struct Completion {
     id: Arc<str>,
     model: Arc<str>,
     created: u64,
+    /// Whether a stream ends with the tokens that were used.
+    with_usage: bool,
 }
 
 impl Completion {
@@ -148,16 +159,18 @@ impl Completion {
         while let Some(part) = answer.next().await {
             text.push_str(&part);
         }
-        if let Err(error) = answer.end() {
-            return error.response();
-        }
+        let usage = match answer.end() {
+            Ok(usage) => usage,
+            Err(error) => return error.response(),
+        };
         let message = json!({"role": "assistant", "content": text, "refusal": null});
         let choice = json!({"index": 0, "message": message, "finish_reason": "stop", "logprobs": null});
-        let Self { id, model, created } = self;
-        json(
-            StatusCode::OK,
-            &json!({"id": &*id, "object": "chat.completion", "created": created, "model": &*model, "choices": [choice]}),
-        )
+        let Self { id, model, created, .. } = self;
+        let completion = json!({
+            "id": &*id, "object": "chat.completion", "created": created, "model": &*model, "choices": [choice],
+            "usage": usage,
+        });
+        json(StatusCode::OK, &completion)
     }
 
     fn chunks(self, answer: Answer) -> impl futures::Stream<Item = Bytes> + Send {
@@ -169,7 +182,10 @@ impl Completion {
                 return Some((chunk, Some((completion, answer))));
             }
             let end = match answer.end() {
-                Ok(()) => completion.chunk(&json!({}), Some("stop")),
+                Ok(usage) if completion.with_usage => {
+                    [completion.chunk(&json!({}), Some("stop")), completion.part(&json!([]), usage)].concat().into()
+                }
+                Ok(_) => completion.chunk(&json!({}), Some("stop")),
                 Err(error) => event(&error.body()),
             };
             Some(([end, Bytes::from_static(b"data: [DONE]\n\n")].concat().into(), None))
@@ -178,11 +194,18 @@ impl Completion {
     }
 
     fn chunk(&self, delta: &Json, finish_reason: Option<&str>) -> Bytes {
-        let choice = json!({"index": 0, "delta": delta, "finish_reason": finish_reason, "logprobs": null});
-        let Self { id, model, created } = self;
-        event(&json!({
-            "id": &**id, "object": "chat.completion.chunk", "created": created, "model": &**model, "choices": [choice],
-        }))
+        self.part(&json!([{"index": 0, "delta": delta, "finish_reason": finish_reason, "logprobs": null}]), Json::Null)
+    }
+
+    fn part(&self, choices: &Json, usage: Json) -> Bytes {
+        let Self { id, model, created, with_usage } = self;
+        let mut part = json!({
+            "id": &**id, "object": "chat.completion.chunk", "created": created, "model": &**model, "choices": choices,
+        });
+        if let (true, Some(part)) = (with_usage, part.as_object_mut()) {
+            part.insert("usage".into(), usage);
+        }
+        event(&part)
     }
 }
 

@@ -19,12 +19,21 @@ pub(super) struct ChatRequest {
     #[serde(default)]
     pub(super) stream: Option<bool>,
     #[serde(default)]
+    pub(super) stream_options: Option<StreamOptions>,
+    #[serde(default)]
     n: Option<u64>,
     #[serde(default)]
     metadata: Option<Metadata>,
     /// The body as it was sent.
     #[serde(skip)]
     pub(super) body: Json,
+}
+
+#[derive(Debug, Default, Deserialize)]
+pub(super) struct StreamOptions {
+    /// Whether the last part of the stream says how many tokens were used.
+    #[serde(default)]
+    pub(super) include_usage: Option<bool>,
 }
 
 #[derive(Debug, Default, Deserialize)]

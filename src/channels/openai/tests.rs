@@ -12,6 +12,7 @@ use super::{
 };
 use crate::{
     channels::tests::channel,
+    llm::{ChatResponse, Usage},
     runtime::Assistant,
     testing::{ManualClock, ScriptedLlm},
 };
@@ -77,7 +78,9 @@ fn post(path: &str) -> http::request::Builder {
 }
 
 fn assistant(commands: &[&str]) -> Assistant {
-    let model = Arc::new(ScriptedLlm::strict(commands.iter().copied()));
+    let usage = Usage { input: 12, output: 3, ..Usage::default() };
+    let answers = commands.iter().map(|text| ChatResponse { usage, ..ChatResponse::text(*text) });
+    let model = Arc::new(ScriptedLlm::strict(answers));
     let builder = Assistant::builder_from_texts(FILES).unwrap().model(model).clock(Arc::new(ManualClock::new()));
     builder.seeds(|| 7).build().unwrap()
 }
@@ -100,6 +103,9 @@ async fn a_completion_has_the_replies_of_the_turn_as_one_text() {
     assert_eq!(choice["message"]["content"], "Hello! There is more.\nImage: https://x.example/y.png");
     assert_eq!((&choice["message"]["role"], &choice["finish_reason"]), (&json!("assistant"), &json!("stop")));
     assert!(completion["id"].as_str().unwrap().starts_with("chatcmpl-"));
+    let usage = &completion["usage"];
+    let tokens = (&usage["prompt_tokens"], &usage["completion_tokens"], &usage["total_tokens"]);
+    assert_eq!(tokens, (&json!(12), &json!(3), &json!(15)));
     // The same request again: the recorded answer, as the same completion.
     let (_, _, again) = respond(&assistant, &channel, post("/v1/chat/completions"), &body).await;
     let again: Json = serde_json::from_str(&again).unwrap();
@@ -109,13 +115,16 @@ async fn a_completion_has_the_replies_of_the_turn_as_one_text() {
 #[tokio::test]
 async fn a_stream_has_a_role_then_texts_then_the_reason_of_its_end() {
     let (assistant, channel) = (assistant(&["start flow greet"]), open_channel(&json!({"mode": "chat"})));
-    let body =
-        json!({"stream": true, "messages": [{"role": "system", "content": "x"}, {"role": "user", "content": "hi"}]});
+    let messages = json!([{"role": "system", "content": "x"}, {"role": "user", "content": "hi"}]);
+    let body = json!({"stream": true, "stream_options": {"include_usage": true}, "messages": messages});
     let (status, headers, text) = respond(&assistant, &channel, post("/v1/c/ada%20l/chat/completions"), &body).await;
     assert_eq!((status, headers[CONTENT_TYPE].to_str().unwrap()), (StatusCode::OK, "text/event-stream"));
     let lines: Vec<&str> = text.split_terminator("\n\n").map(|line| line.strip_prefix("data: ").unwrap()).collect();
     let (done, chunks) = lines.split_last().unwrap();
-    let chunks: Vec<Json> = chunks.iter().map(|chunk| serde_json::from_str(chunk).unwrap()).collect();
+    let mut chunks: Vec<Json> = chunks.iter().map(|chunk| serde_json::from_str(chunk).unwrap()).collect();
+    let usage = chunks.pop().unwrap();
+    assert_eq!((&usage["choices"], &usage["usage"]["total_tokens"]), (&json!([]), &json!(15)));
+    assert!(chunks.iter().all(|chunk| chunk["usage"].is_null()));
     assert_eq!(*done, "[DONE]");
     assert!(chunks.iter().all(|chunk| chunk["object"] == "chat.completion.chunk" && chunk["id"] == chunks[0]["id"]));
     let delta = |at: usize| &chunks[at]["choices"][0]["delta"];

@@ -1,7 +1,10 @@
 //! Commit: stores events, replies, receipts, journal, the next reminder and the mark "answered" in one transaction.
 //! No other code appends turns to the store.
 
-use segue_engine::{conversation::Conversation, time::Timestamp};
+use segue_engine::{
+    conversation::{Conversation, EventKind},
+    time::Timestamp,
+};
 
 use super::{SharedTexts, TurnResult};
 use crate::{
@@ -23,6 +26,10 @@ pub(super) async fn commit(
     let TurnResult { events, replies, delivered, session_ended, failures, .. } = result;
     let wants_snapshot = (cached.version.0 + 1).is_multiple_of(limits::SNAPSHOT_EVERY);
     let next_due = next_reminder(&cached.conversation);
+    let usage = events.iter().rev().find_map(|event| match &event.kind {
+        EventKind::ModelsUsed(used) => Some(*used),
+        _ => None,
+    });
     let changed_reminder = (next_due != due_before).then_some(next_due);
     let batch = TurnCommit {
         turn,
@@ -43,7 +50,7 @@ pub(super) async fn commit(
         inner.reminders_changed.notify_one();
     }
     let failures = failures.into_iter().map(|(code, reason)| Failure { code, reason }).collect();
-    Ok(TurnReport { failures, session_ended, ..TurnReport::new(turn, replies) })
+    Ok(TurnReport { failures, session_ended, usage: usage.unwrap_or_default(), ..TurnReport::new(turn, replies) })
 }
 
 /// The time of the earliest reminder of a conversation.
