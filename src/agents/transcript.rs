@@ -118,10 +118,14 @@ impl RunTranscript {
 pub(super) fn lasting_exchanges(messages: &[Arc<ChatMessage>], changes: impl Fn(&str) -> bool) -> Vec<Json> {
     let groups = groups(messages);
     let mut most = limits::TOOL_RESULT;
-    let (mut kept, mut size) = truncate_texts(&groups, most);
+    // Some providers want the reasoning back for as long as the calls are in the request.
+    let (mut kept, mut size) = truncate_texts(&groups, most, true);
+    if size > limits::AGENT_EXCHANGES {
+        (kept, size) = truncate_texts(&groups, most, false);
+    }
     while size > limits::AGENT_EXCHANGES && most > limits::AGENT_EXCHANGE_MIN {
         most = (most / 2).max(limits::AGENT_EXCHANGE_MIN);
-        (kept, size) = truncate_texts(&groups, most);
+        (kept, size) = truncate_texts(&groups, most, false);
     }
     let newest = groups.len().saturating_sub(1);
     for (at, (group, kept)) in groups.iter().zip(&mut kept).enumerate() {
@@ -150,12 +154,13 @@ fn groups(messages: &[Arc<ChatMessage>]) -> Vec<&[Arc<ChatMessage>]> {
 }
 
 /// Exchanges with texts of at most `most` bytes, and their total length in bytes.
-fn truncate_texts(groups: &[&[Arc<ChatMessage>]], most: usize) -> (Vec<Vec<Json>>, usize) {
+fn truncate_texts(groups: &[&[Arc<ChatMessage>]], most: usize, with_reasoning: bool) -> (Vec<Vec<Json>>, usize) {
     let text = |text: &Arc<str>| match text.len() > most {
         true => truncate(text, TextLimit::Bytes(most), ELLIPSIS).into(),
         false => text.clone(),
     };
-    let cut = |message: &Arc<ChatMessage>| match message.without_reasoning() {
+    let whole = |message: &ChatMessage| if with_reasoning { message.clone() } else { message.without_reasoning() };
+    let cut = |message: &Arc<ChatMessage>| match whole(message) {
         ChatMessage::Tool { call_id, name, text: result } => ChatMessage::Tool { call_id, name, text: text(&result) },
         ChatMessage::Assistant { text: said, mut tool_calls, reasoning } => {
             for call in &mut tool_calls {

@@ -67,7 +67,7 @@ impl ChatMessage {
     pub fn tool(call: &ToolCall, text: impl Into<Arc<str>>) -> Arc<Self> {
         Arc::new(Self::Tool { call_id: call.id.clone(), name: call.name.clone(), text: text.into() })
     }
-    /// The same message without the model's reasoning, which providers require only until the next user message.
+    /// The same message without the model's reasoning.
     pub fn without_reasoning(&self) -> Self {
         match self {
             Self::Assistant { text, tool_calls, .. } => {

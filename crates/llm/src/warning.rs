@@ -24,6 +24,9 @@ pub enum ResponseWarning {
     /// Tool calls beyond [`segue_base::limits::MODEL_CALLS_KEPT`] were ignored.
     #[serde(rename = "calls_ignored")]
     CallsIgnored,
+    /// Parts of the content that are neither text nor reasoning were skipped.
+    #[serde(rename = "parts_skipped")]
+    PartsSkipped,
     /// The provider answers with another model than before, under the same configured name.
     #[serde(rename = "other_model")]
     ModelChanged {
@@ -44,6 +47,7 @@ impl fmt::Display for ResponseWarning {
             Self::DataAfterEnd => f.write_str("data after the end of the response was ignored"),
             Self::InvalidUnicodeReplaced => f.write_str("invalid Unicode in the response was replaced"),
             Self::CallsIgnored => f.write_str("the response has far too many tool calls; the last ones were ignored"),
+            Self::PartsSkipped => f.write_str("parts of the response that are no text were skipped"),
             Self::ModelChanged { before } => write!(f, "the answering model changed; it was `{before}` before"),
             Self::Deprecated { notice } => write!(f, "the provider announces a deprecation: {notice}"),
         }

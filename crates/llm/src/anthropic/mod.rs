@@ -33,7 +33,8 @@ use serde_json::Value;
 use self::request::RequestDefaults;
 use super::{
     ChatRequest, ChatStream, Llm, LlmEnvironment, LlmError, LlmErrorKind, ModelConfig, ModelConfigError, ModelProfile,
-    transport::{CallTimeouts, ModelEndpoint, ModelTransport},
+    Purpose,
+    transport::{CallTimeouts, ModelEndpoint, ModelTransport, thoughts::ThoughtHistory},
 };
 
 /// The base URL of Anthropic's own API.
@@ -47,6 +48,8 @@ pub struct Anthropic {
     config: ModelConfig,
     profile: ModelProfile,
     defaults: RequestDefaults,
+    /// Gateways serve open models with this API too.
+    thoughts: ThoughtHistory,
     transport: ModelTransport,
 }
 
@@ -81,7 +84,8 @@ impl Anthropic {
         let url = messages_url(config, &base)?;
         let endpoint = ModelEndpoint::new(url, key, headers, environment.outbound.clone());
         let transport = ModelTransport::new(&config.model, endpoint, timeouts);
-        Ok(Self { profile: defaults.family.profile(&config.model), config: config.clone(), defaults, transport })
+        let (profile, thoughts) = (defaults.family.profile(&config.model), ThoughtHistory::of_model(&config.model));
+        Ok(Self { profile, config: config.clone(), defaults, thoughts, transport })
     }
 
     /// The body of a request, as [`crate::request_body`] returns it.
@@ -95,7 +99,9 @@ impl Anthropic {
         let body = request::body(&request, &self.config, &self.defaults);
         let body = body.map_err(|error| LlmError::new(LlmErrorKind::BadRequest).with_detail(error))?;
         let (model, messages, bytes) = (self.config.model.as_str(), request.messages.len(), body.len());
-        self.transport.send(body, || response::decoder(model.into(), messages, bytes), cx).await
+        let thoughts = (request.purpose != Purpose::COMMANDS).then(|| self.thoughts.clone());
+        let decoder = || response::decoder(model.into(), messages, bytes).with_thoughts(thoughts.clone());
+        self.transport.send(body, decoder, cx).await
     }
 }
 

@@ -166,7 +166,7 @@ impl EventHandler for MessageState {
         Ok(EventKind::Progress)
     }
 
-    fn complete(&mut self, answer: &mut ChatResponse) {
+    fn complete(&mut self, answer: &mut ChatResponse, _: Vec<(usize, Value)>) {
         answer.reasoning = self.thinking.finish();
     }
 }
@@ -229,6 +229,7 @@ impl MessageState {
                     arguments: &arguments,
                     drop_reason: is_odd.then_some(DropReason::Unreadable),
                     place: None,
+                    state: None,
                 };
                 self.call(delta, to);
                 Ok(())

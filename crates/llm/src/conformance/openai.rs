@@ -7,7 +7,7 @@ use crate::{openai::response::decoder, transport::ResponseDecoder};
 
 pub(super) struct OpenAi;
 
-const NO_REASONING: Skip = "the API has no reasoning that is sent back";
+const NO_REASONING: Skip = "the API has no signed blocks of reasoning";
 const NO_CACHE_WRITES: Skip = "the API does not report cache writes";
 const NO_PAUSE: Skip = "the API has no stop reason for provider-side tools";
 
@@ -72,7 +72,7 @@ impl Api for OpenAi {
         "self-hosted"
     }
     fn decoder(&self) -> Box<dyn ResponseDecoder> {
-        Box::new(decoder(2, 400))
+        Box::new(decoder("m".into(), 2, 400))
     }
 
     fn stream(&self, scenario: &Scenario) -> Result<Vec<u8>, Skip> {

@@ -3,14 +3,15 @@
 //! [`OpenAi::new`] makes a client of one model behind one endpoint. It does not retry (the router does), does not follow redirects,
 //! and masks its API key in errors.
 //!
-//! `endpoint` resolves the URL and the credentials, `request` builds the body, and `response` decodes the response. Sending and
-//! error handling are in `transport`, shared by all APIs. `embeddings` is the Embeddings API.
+//! `endpoint` resolves the URL and the credentials, `request` builds the body, `response` decodes the response, and `vendor_state` keeps
+//! what the provider wants back. Sending and error handling are in `transport`, shared by all APIs. `embeddings` is the Embeddings API.
 //! Source: <https://platform.openai.com/docs/api-reference/chat>.
 
 pub(crate) mod embeddings;
 pub(crate) mod endpoint;
 mod request;
 pub(crate) mod response;
+mod vendor_state;
 
 use async_trait::async_trait;
 use segue_base::{context::CallContext, limits};
@@ -19,8 +20,9 @@ use serde_json::{Map, Value};
 use self::endpoint::{ApiKind, ResolvedEndpoint};
 use super::{
     ChatRequest, ChatStream, Llm, LlmEnvironment, LlmError, LlmErrorKind, ModelConfig, ModelConfigError, ModelProfile,
+    Purpose,
     profile::TokenLimitParam,
-    transport::{CallTimeouts, ModelEndpoint, ModelTransport},
+    transport::{CallTimeouts, ModelEndpoint, ModelTransport, thoughts::ThoughtHistory},
 };
 
 /// A client of one model behind one endpoint.
@@ -29,6 +31,7 @@ pub struct OpenAi {
     profile: ModelProfile,
     /// Settings of the entry that are sent unchanged.
     extra: Map<String, Value>,
+    thoughts: ThoughtHistory,
     transport: ModelTransport,
 }
 
@@ -61,7 +64,8 @@ impl OpenAi {
         let endpoint =
             ModelEndpoint::new(endpoint.url, endpoint.key, endpoint.auth_header, environment.outbound.clone());
         let transport = ModelTransport::new(&config.model, endpoint, timeouts);
-        Ok(Self { config: config.clone(), profile, extra, transport })
+        let thoughts = ThoughtHistory::of_model(&config.model);
+        Ok(Self { config: config.clone(), profile, extra, thoughts, transport })
     }
 
     /// The body of a request, as [`crate::request_body`] returns it.
@@ -73,8 +77,11 @@ impl OpenAi {
     async fn send(&self, request: ChatRequest, cx: CallContext) -> Result<ChatStream, LlmError> {
         let body = request::body(&request, &self.config, &self.profile, &self.extra);
         let body = body.map_err(|error| LlmError::new(LlmErrorKind::BadRequest).with_detail(error))?;
-        let (messages, bytes) = (request.messages.len(), body.len());
-        self.transport.send(body, || response::decoder(messages, bytes), cx).await
+        let (model, messages, bytes) = (self.config.model.as_str(), request.messages.len(), body.len());
+        // The parser of commands tells thoughts apart itself: there a mark may be part of a value that the user has written.
+        let thoughts = (request.purpose != Purpose::COMMANDS).then(|| self.thoughts.clone());
+        let decoder = || response::decoder(model.into(), messages, bytes).with_thoughts(thoughts.clone());
+        self.transport.send(body, decoder, cx).await
     }
 }
 

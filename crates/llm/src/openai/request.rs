@@ -1,11 +1,12 @@
 //! The body of a Chat Completions request. It borrows the history from the request.
 
-use std::{borrow::Cow, sync::Arc};
+use std::{borrow::Cow, collections::BTreeMap, sync::Arc};
 
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
+use super::vendor_state::{self, CONTENT};
 use crate::{
     ModelConfig,
     message::{ChatMessage, NO_USER_MESSAGE, ToolArguments, ToolCall},
@@ -81,9 +82,12 @@ enum ApiMessage<'a> {
     },
     Assistant {
         /// `null` where there are only tool calls.
-        content: Option<&'a str>,
+        content: Option<Content<'a>>,
         #[serde(skip_serializing_if = "Vec::is_empty")]
         tool_calls: Vec<Call<'a>>,
+        /// Data of the provider.
+        #[serde(flatten)]
+        state: BTreeMap<&'a str, &'a Value>,
     },
     Tool {
         content: &'a str,
@@ -92,10 +96,21 @@ enum ApiMessage<'a> {
 }
 
 #[derive(Serialize)]
+#[serde(untagged)]
+enum Content<'a> {
+    Text(&'a str),
+    /// The thoughts of the model, then its text.
+    Parts(Vec<Value>),
+}
+
+#[derive(Serialize)]
 struct Call<'a> {
     id: Cow<'a, str>,
     #[serde(flatten)]
     function: Function<CalledFunction<'a>>,
+    /// Data of the provider.
+    #[serde(flatten)]
+    state: Option<&'a Map<String, Value>>,
 }
 
 /// A function that is offered, or one that was called.
@@ -155,7 +170,7 @@ pub(super) fn body(
     let tool = |spec| tool(spec, profile.supports_strict_tools);
     serde_json::to_vec(&Body {
         model: &config.model,
-        messages: messages(&request.messages, profile.allows_late_system_messages, wants_short_ids(config)),
+        messages: messages(&request.messages, profile.allows_late_system_messages, config),
         tools: if has_tools { request.tools.iter().map(tool).collect() } else { Vec::new() },
         tool_choice: if has_tools { choice(&request.tool_choice) } else { None },
         parallel_tool_calls: parallel.filter(|_| has_tools && profile.supports_parallel_tool_calls),
@@ -202,7 +217,12 @@ fn id(id: &str, short: bool) -> Cow<'_, str> {
     Sha256::digest(id.as_bytes()).iter().filter_map(letter).take(9).collect()
 }
 
-fn messages(messages: &[Arc<ChatMessage>], allows_late_system_messages: bool, short_ids: bool) -> Vec<ApiMessage<'_>> {
+fn messages<'a>(
+    messages: &'a [Arc<ChatMessage>],
+    allows_late_system_messages: bool,
+    config: &'a ModelConfig,
+) -> Vec<ApiMessage<'a>> {
+    let short_ids = wants_short_ids(config);
     let mut api_messages = Vec::with_capacity(messages.len() + 1);
     let mut rest = messages;
     if !allows_late_system_messages {
@@ -219,32 +239,59 @@ fn messages(messages: &[Arc<ChatMessage>], allows_late_system_messages: bool, sh
         }
         rest = others;
     }
-    api_messages.extend(rest.iter().map(|message| api_message(message, allows_late_system_messages, short_ids)));
+    api_messages
+        .extend(rest.iter().map(|message| api_message(message, allows_late_system_messages, &config.model, short_ids)));
     if let Some(ChatMessage::Assistant { .. }) = messages.last().map(|last| &**last) {
         api_messages.push(ApiMessage::User { content: NO_USER_MESSAGE.trim_ascii_end() });
     }
     api_messages
 }
 
-fn api_message(message: &ChatMessage, allows_late_system_messages: bool, short_ids: bool) -> ApiMessage<'_> {
+fn api_message<'a>(
+    message: &'a ChatMessage,
+    allows_late_system_messages: bool,
+    model: &str,
+    short_ids: bool,
+) -> ApiMessage<'a> {
     match message {
         ChatMessage::System { text } if allows_late_system_messages => {
             ApiMessage::System { content: Cow::Borrowed(text) }
         }
         ChatMessage::System { text } | ChatMessage::User { text } => ApiMessage::User { content: text },
-        ChatMessage::Assistant { text, tool_calls, .. } => ApiMessage::Assistant {
-            content: Some(&**text).filter(|text| !text.is_empty() || tool_calls.is_empty()),
-            tool_calls: tool_calls.iter().map(|call| api_call(call, short_ids)).collect(),
-        },
+        ChatMessage::Assistant { text, tool_calls, reasoning } => {
+            // Only with calls: some providers reject it in other messages, and none needs it there.
+            let own = reasoning.as_deref().filter(|own| &*own.model == model && !tool_calls.is_empty());
+            let state = own.and_then(vendor_state::of_message);
+            let thoughts = state.and_then(|state| state.get(CONTENT)?.as_array());
+            let said = Some(&**text).filter(|text| !text.is_empty() || tool_calls.is_empty());
+            let content = match thoughts {
+                Some(thoughts) => {
+                    let text = said.map(|text| json!({"type": "text", "text": text}));
+                    Some(Content::Parts(thoughts.iter().cloned().chain(text).collect()))
+                }
+                None => said.map(Content::Text),
+            };
+            let of_call = |at| own.and_then(|own| vendor_state::of_call(own, at, !text.is_empty()));
+            ApiMessage::Assistant {
+                content,
+                tool_calls: (0..).zip(tool_calls).map(|(at, call)| api_call(call, of_call(at), short_ids)).collect(),
+                state: state
+                    .into_iter()
+                    .flatten()
+                    .filter(|(key, _)| *key != CONTENT)
+                    .map(|(key, value)| (key.as_str(), value))
+                    .collect(),
+            }
+        }
         ChatMessage::Tool { call_id, text, .. } => {
             ApiMessage::Tool { content: text, tool_call_id: id(call_id, short_ids) }
         }
     }
 }
 
-fn api_call(call: &ToolCall, short_ids: bool) -> Call<'_> {
+fn api_call<'a>(call: &'a ToolCall, state: Option<&'a Map<String, Value>>, short_ids: bool) -> Call<'a> {
     let function = Function::Function(CalledFunction { name: &call.name, arguments: arguments(call) });
-    Call { id: id(&call.id, short_ids), function }
+    Call { id: id(&call.id, short_ids), function, state }
 }
 
 /// The arguments as JSON. Servers parse the arguments in the history, so malformed ones are wrapped in an object.

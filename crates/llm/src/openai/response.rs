@@ -1,12 +1,15 @@
 //! Decodes the response of the Chat Completions API: its stream of chunks, or one JSON text. Accepted deviations of providers are
 //! listed in `tests/responses/openai/`. Source: <https://platform.openai.com/docs/api-reference/chat-streaming>.
 
-use serde::{Deserialize, de::IgnoredAny};
-use serde_json::Value;
+use std::sync::Arc;
 
+use serde::{Deserialize, de::IgnoredAny};
+use serde_json::{Map, Value};
+
+use super::vendor_state::{CONTENT, VendorState, is_state};
 use crate::{
     error::{LlmError, LlmErrorKind},
-    message::{DropReason, FinishReason, Usage},
+    message::{ChatResponse, DropReason, FinishReason, Usage},
     transport::{
         assembler::{Assembler, ToolCallDelta},
         body_format::{BodyDecoder, EventHandler, EventKind},
@@ -16,13 +19,13 @@ use crate::{
     warning::ResponseWarning,
 };
 
-/// The decoder of the response to a request of `message_count` messages and `request_bytes` bytes.
-pub(crate) fn decoder(message_count: usize, request_bytes: usize) -> BodyDecoder<ChunkHandler> {
-    BodyDecoder::new(ChunkHandler, Assembler::new(message_count, request_bytes))
+/// The decoder of the response of `model` to a request of `message_count` messages and `request_bytes` bytes.
+pub(crate) fn decoder(model: Arc<str>, message_count: usize, request_bytes: usize) -> BodyDecoder<ChunkHandler> {
+    BodyDecoder::new(ChunkHandler(VendorState::new(model)), Assembler::new(message_count, request_bytes))
 }
 
-/// Handles chunks, which need no state.
-pub(crate) struct ChunkHandler;
+/// Handles chunks, and collects what the provider wants back.
+pub(crate) struct ChunkHandler(VendorState);
 
 /// The fields of interest of one chunk, or of a response that is not streamed.
 #[derive(Deserialize)]
@@ -47,11 +50,26 @@ struct Choice {
 
 #[derive(Deserialize)]
 struct MessageDelta {
-    content: Option<String>,
+    /// A text, or a list of parts.
+    content: Option<Value>,
     #[serde(default, deserialize_with = "lenient::text")]
     refusal: Option<String>,
     /// A list of calls. Each is read by itself, so that an odd one does not spoil the response.
     tool_calls: Option<Value>,
+    /// The only call, in the form before `tool_calls`.
+    function_call: Option<Value>,
+    // Data of the provider. Listed one by one: collecting unknown keys would cost every delta a second pass.
+    reasoning_content: Option<Value>,
+    reasoning: Option<Value>,
+    reasoning_text: Option<Value>,
+    reasoning_details: Option<Value>,
+    reasoning_opaque: Option<Value>,
+    thinking: Option<Value>,
+    thinking_blocks: Option<Value>,
+    thought_signature: Option<Value>,
+    extra_content: Option<Value>,
+    provider_specific_fields: Option<Value>,
+    signature: Option<Value>,
 }
 
 #[derive(Deserialize)]
@@ -89,12 +107,16 @@ impl EventHandler for ChunkHandler {
         if chunk.error.is_some() {
             return Err(error_from_event(data));
         }
-        add_chunk(chunk, to)?;
+        add_chunk(chunk, &mut self.0, to)?;
         Ok(EventKind::Progress)
+    }
+
+    fn complete(&mut self, answer: &mut ChatResponse, call_states: Vec<(usize, Value)>) {
+        answer.reasoning = self.0.finish(call_states, !answer.text.is_empty());
     }
 }
 
-fn add_chunk(chunk: Chunk, to: &mut Assembler) -> Result<(), LlmError> {
+fn add_chunk(chunk: Chunk, state: &mut VendorState, to: &mut Assembler) -> Result<(), LlmError> {
     to.model(&chunk.model.unwrap_or_default());
     for choice in chunk.choices.unwrap_or_default() {
         // Requests ask for one choice only.
@@ -103,7 +125,7 @@ fn add_chunk(chunk: Chunk, to: &mut Assembler) -> Result<(), LlmError> {
         }
         to.begin();
         if let Some(delta) = choice.delta.or(choice.message) {
-            add_delta(delta, to)?;
+            add_delta(delta, state, to)?;
         }
         if let Some(finish) = choice.finish_reason.and_then(|reason| finish(&reason)) {
             to.finish(finish?);
@@ -121,11 +143,60 @@ fn add_chunk(chunk: Chunk, to: &mut Assembler) -> Result<(), LlmError> {
     Ok(())
 }
 
-fn add_delta(delta: MessageDelta, to: &mut Assembler) -> Result<(), LlmError> {
-    to.text(&delta.content.unwrap_or_default())?;
+fn add_delta(delta: MessageDelta, state: &mut VendorState, to: &mut Assembler) -> Result<(), LlmError> {
+    match delta.content {
+        None | Some(Value::Null) => {}
+        Some(Value::String(text)) => {
+            to.text(&text)?;
+        }
+        parts => {
+            for part in lenient::list_of(parts) {
+                add_part(part, state, to)?;
+            }
+        }
+    }
     to.refusal(&delta.refusal.unwrap_or_default())?;
+    for (key, value) in [
+        ("reasoning_content", delta.reasoning_content),
+        ("reasoning", delta.reasoning),
+        ("reasoning_text", delta.reasoning_text),
+        ("reasoning_details", delta.reasoning_details),
+        ("reasoning_opaque", delta.reasoning_opaque),
+        ("thinking", delta.thinking),
+        ("thinking_blocks", delta.thinking_blocks),
+        ("thought_signature", delta.thought_signature),
+        ("extra_content", delta.extra_content),
+        ("provider_specific_fields", delta.provider_specific_fields),
+        ("signature", delta.signature),
+    ] {
+        if let Some(value) = value {
+            state.add(key, value);
+        }
+    }
+    if let Some(Value::Object(function)) = delta.function_call {
+        add_call(
+            0,
+            &Value::Object(Map::from_iter([("index".to_owned(), 0.into()), ("function".to_owned(), function.into())])),
+            to,
+        );
+    }
     for (place, call) in lenient::list_of(delta.tool_calls).into_iter().enumerate() {
         add_call(place, &call, to);
+    }
+    Ok(())
+}
+
+/// Adds one part of a list-shaped `content`. Texts are the text, thoughts are reasoning, and anything else is skipped.
+fn add_part(part: Value, state: &mut VendorState, to: &mut Assembler) -> Result<(), LlmError> {
+    let kind = part.get("type").and_then(Value::as_str).unwrap_or_default();
+    let text = part.as_str().or_else(|| part.get("text")?.as_str());
+    match (kind, text) {
+        ("" | "text" | "output_text", Some(text)) => {
+            to.text(text)?;
+        }
+        ("refusal", _) => to.refusal(part.get("refusal").and_then(Value::as_str).unwrap_or_default())?,
+        ("thinking" | "redacted_thinking" | "reasoning", _) => state.add(CONTENT, Value::Array(vec![part])),
+        _ => to.warn(ResponseWarning::PartsSkipped),
     }
     Ok(())
 }
@@ -158,6 +229,11 @@ fn add_call(place: usize, call: &Value, to: &mut Assembler) {
     };
     let id = present("id").and_then(lenient::text_of).unwrap_or_default();
     let index = present("index").and_then(lenient::number_of);
+    let state: Map<String, Value> = call
+        .iter()
+        .filter(|(key, value)| is_state(key) && !value.is_null())
+        .map(|(key, value)| (key.clone(), value.clone()))
+        .collect();
     let is_bare = index.is_none() && id.is_empty() && drop_reason == Some(DropReason::Unreadable);
     to.call(ToolCallDelta {
         index,
@@ -166,6 +242,7 @@ fn add_call(place: usize, call: &Value, to: &mut Assembler) {
         arguments: &lenient::arguments_of(function.and_then(|function| function.get("arguments"))),
         drop_reason,
         place: is_bare.then_some(place),
+        state: (!state.is_empty()).then_some(&state),
     });
 }
 

@@ -30,7 +30,7 @@ fn reasoning_extends_the_first_token_and_idle_timeouts_to_the_whole_call() {
 
 /// The streamed text and the result of a response.
 fn decode<'a>(chunks: impl IntoIterator<Item = &'a [u8]>) -> (String, Result<ChatResponse, LlmError>) {
-    let mut decoder = decoder(2, 400);
+    let mut decoder = decoder("m".into(), 2, 400);
     let mut streamed = String::new();
     let mut outcome = Ok(());
     for chunk in chunks {
@@ -54,7 +54,7 @@ fn decode<'a>(chunks: impl IntoIterator<Item = &'a [u8]>) -> (String, Result<Cha
 /// Text is returned with the bytes that complete its event.
 #[test]
 fn text_is_returned_with_its_event() {
-    let mut decoder = decoder(1, 0);
+    let mut decoder = decoder("m".into(), 1, 0);
     decoder.feed(b"data: {\"choices\":[{\"delta\":{\"content\":\"a\"}}]}\n").unwrap();
     assert_eq!(decoder.next_delta(), None);
     decoder.feed(b"\n").unwrap();

@@ -40,10 +40,11 @@ use self::{
     script::{FailureMode, GarbageKind, Script},
 };
 use super::{
-    ChatRequest, ChatStream, Llm, LlmEnvironment, LlmError, ModelConfig, ModelConfigError, ModelProfile, ScriptSource,
+    ChatRequest, ChatStream, Llm, LlmEnvironment, LlmError, ModelConfig, ModelConfigError, ModelProfile, Purpose,
+    ScriptSource,
     openai::response::decoder,
     profile::ReasoningEffort,
-    transport::{CallTimeouts, decode_stream},
+    transport::{CallTimeouts, decode_stream, thoughts::ThoughtHistory},
 };
 
 /// The text of a scripted model without a matching rule.
@@ -109,7 +110,9 @@ impl ScriptedLlm {
         let split = faults.split.then_some(self.seed ^ call);
         let body = response_bytes::body(&reply, request, split, cx);
         let size = request.messages.iter().map(|message| message.text().len()).sum();
-        let (decoder, timeouts) = (decoder(request.messages.len(), size), self.timeouts);
+        let thoughts = (request.purpose != Purpose::COMMANDS).then(ThoughtHistory::default);
+        let decoder = decoder("scripted".into(), request.messages.len(), size).with_thoughts(thoughts);
+        let timeouts = self.timeouts;
         Ok(ChatStream::new(decode_stream(body, decoder, timeouts, timeouts.start(cx), cx.clone())))
     }
 }

@@ -10,7 +10,9 @@ use std::{collections::VecDeque, sync::Arc};
 
 use segue_base::limits;
 use serde::de::IgnoredAny;
+use serde_json::{Map, Value};
 
+use super::thoughts::{Filtered, ThoughtFilter, ThoughtHistory};
 use crate::{
     error::{InvalidResponse, LlmError, LlmErrorKind},
     message::{ChatResponse, DropReason, FinishReason, ToolArguments, ToolCall, UNNAMED_CALL, Usage},
@@ -33,12 +35,16 @@ pub(crate) struct ToolCallDelta<'a> {
     pub(crate) drop_reason: Option<DropReason>,
     /// For an element that is no call at all, and so has neither index nor id: its place in the list.
     pub(crate) place: Option<usize>,
+    /// Data of the provider that is sent back with the call.
+    pub(crate) state: Option<&'a Map<String, Value>>,
 }
 
 /// Collects one response, and queues its deltas.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Assembler {
     text: String,
+    /// Takes thoughts out of the text; `None` keeps them.
+    thoughts: Option<ThoughtFilter>,
     refusal: String,
     calls: Vec<PartialToolCall>,
     /// Bytes of the arguments of all calls.
@@ -51,6 +57,8 @@ pub(crate) struct Assembler {
     deltas: VecDeque<Delta>,
     /// Whether a response began, even an empty one.
     began: bool,
+    /// What [`Self::take_call_states`] returns.
+    call_states: Vec<(usize, Value)>,
     /// The number of messages of the request. Part of generated ids, so that ids stay unique over a conversation.
     message_count: usize,
     /// Bytes of the request, to estimate its tokens.
@@ -67,6 +75,8 @@ struct PartialToolCall {
     drop_reason: Option<DropReason>,
     /// [`ToolCallDelta::place`].
     place: Option<usize>,
+    /// Data of the provider that is sent back with the call.
+    state: Map<String, Value>,
 }
 
 impl PartialToolCall {
@@ -82,7 +92,22 @@ const MAX_TOKENS: u64 = 100_000_000;
 impl Assembler {
     /// An empty response to a request of `message_count` messages and `request_bytes` bytes.
     pub(crate) fn new(message_count: usize, request_bytes: usize) -> Self {
-        Self { message_count, request_bytes, ..Self::default() }
+        Self {
+            text: String::new(),
+            thoughts: Some(ThoughtFilter::default()),
+            refusal: String::new(),
+            calls: Vec::new(),
+            argument_bytes: 0,
+            finish: None,
+            usage: None,
+            model: "".into(),
+            warnings: Vec::new(),
+            deltas: VecDeque::new(),
+            began: false,
+            call_states: Vec::new(),
+            message_count,
+            request_bytes,
+        }
     }
 
     /// A response begins.
@@ -90,14 +115,50 @@ impl Assembler {
         self.began = true;
     }
 
+    /// Keeps thoughts in the text: its reader tells them apart itself.
+    pub(crate) fn keep_thoughts(&mut self) {
+        self.thoughts = None;
+    }
+    /// Sets what is known about the thoughts in the texts of the model.
+    pub(crate) fn filter_thoughts(&mut self, history: ThoughtHistory) {
+        self.thoughts = Some(ThoughtFilter::new(history));
+    }
+
     /// Adds text. Returns `false` if it is empty, or came after the finish reason and is ignored.
     pub(crate) fn text(&mut self, text: &str) -> Result<bool, InvalidResponse> {
         if text.is_empty() || self.is_after_finish() {
             return Ok(false);
         }
-        push(&mut self.text, text)?;
-        self.deltas.push_back(Delta::Text(text.into()));
+        let Some(thoughts) = &mut self.thoughts else {
+            self.show(text)?;
+            return Ok(true);
+        };
+        if thoughts.held_back() + text.len() > limits::MODEL_ANSWER {
+            return Err(InvalidResponse::TextTooLong);
+        }
+        let Filtered { text, retracts } = thoughts.add(text);
+        if retracts {
+            self.text.clear();
+            self.deltas.retain(|delta| !matches!(delta, Delta::Text(_)));
+        }
+        self.show(&text)?;
         Ok(true)
+    }
+
+    fn show(&mut self, text: &str) -> Result<(), InvalidResponse> {
+        if !text.is_empty() {
+            push(&mut self.text, text)?;
+            self.deltas.push_back(Delta::Text(text.into()));
+        }
+        Ok(())
+    }
+
+    /// Adds what the filter has held back, at the end of the text.
+    fn end_text(&mut self) {
+        if let Some(rest) = self.thoughts.as_mut().map(ThoughtFilter::end) {
+            // Short, or part of a text that was within the limit.
+            let _ = self.show(&rest);
+        }
     }
 
     /// Adds text of a refusal; ignored after the finish reason.
@@ -113,7 +174,7 @@ impl Assembler {
     pub(crate) fn call(&mut self, delta: ToolCallDelta<'_>) -> bool {
         let is_empty = delta.id.is_empty() && delta.name.is_empty() && delta.arguments.is_empty();
         // Some providers send data of their own, such as signatures, in increments that are otherwise empty.
-        if self.is_after_finish() || is_empty && delta.drop_reason.is_none() {
+        if self.is_after_finish() || is_empty && delta.drop_reason.is_none() && delta.state.is_none() {
             return false;
         }
         let is_unmarked = delta.index.is_none() && delta.id.is_empty() && delta.name.is_empty();
@@ -121,6 +182,8 @@ impl Assembler {
             // It continues a call that was ignored.
             Some(_) if is_unmarked && self.warnings.contains(&ResponseWarning::CallsIgnored) => return false,
             Some(at) => at,
+            // Data of a call that did not begin belongs to none.
+            None if is_empty && delta.drop_reason.is_none() => return false,
             None if self.calls.len() == limits::MODEL_CALLS_KEPT => {
                 self.warn(ResponseWarning::CallsIgnored);
                 return false;
@@ -132,6 +195,7 @@ impl Assembler {
             }
         };
         let Some(call) = self.calls.get_mut(at) else { return false };
+        call.state.extend(delta.state.into_iter().flatten().map(|(key, value)| (key.clone(), value.clone())));
         if delta.drop_reason.is_some() {
             call.drop_reason = delta.drop_reason;
         }
@@ -200,6 +264,7 @@ impl Assembler {
 
     /// Sets the model's finish reason. The first one counts.
     pub(crate) fn finish(&mut self, finish: FinishReason) {
+        self.end_text();
         if *self.finish.get_or_insert(finish) != finish {
             self.warn(ResponseWarning::DataAfterEnd);
         }
@@ -245,12 +310,18 @@ impl Assembler {
         }
     }
 
+    /// The data of the provider that belongs to calls of the complete response, with their positions.
+    pub(crate) fn take_call_states(&mut self) -> Vec<(usize, Value)> {
+        std::mem::take(&mut self.call_states)
+    }
+
     /// The complete response.
     ///
     /// # Errors
     /// [`LlmErrorKind::Truncated`] without a finish reason.
-    pub(crate) fn finish_response(mut self) -> Result<ChatResponse, LlmError> {
+    pub(crate) fn finish_response(&mut self) -> Result<ChatResponse, LlmError> {
         let Some(mut finish) = self.finish else { return Err(LlmErrorKind::Truncated.into()) };
+        self.end_text();
         let usage = self.usage.unwrap_or_else(|| self.estimate());
         self.calls.retain(|call| !call.is_none());
         let (mut tool_calls, mut truncated_calls) = (Vec::new(), Vec::new());
@@ -258,20 +329,22 @@ impl Assembler {
             let name = |call: &PartialToolCall| Arc::from(if call.name.is_empty() { UNNAMED_CALL } else { &call.name });
             truncated_calls = self.calls.iter().map(name).collect();
         } else {
-            tool_calls = complete_calls(self.calls, self.message_count);
+            let calls = std::mem::take(&mut self.calls);
+            (tool_calls, self.call_states) = complete_calls(calls, self.message_count);
             finish = if tool_calls.is_empty() { FinishReason::Stop } else { FinishReason::ToolCalls };
         }
+        let refusal = std::mem::take(&mut self.refusal);
         Ok(ChatResponse {
-            text: self.text.into(),
-            refusal: (!self.refusal.is_empty()).then(|| self.refusal.into()),
+            text: std::mem::take(&mut self.text).into(),
+            refusal: (!refusal.is_empty()).then(|| refusal.into()),
             tool_calls,
             truncated_calls,
             finish,
             usage,
-            model: self.model,
+            model: self.model.clone(),
             reasoning: None,
             routing: None,
-            warnings: self.warnings,
+            warnings: std::mem::take(&mut self.warnings),
         })
     }
 
@@ -301,8 +374,10 @@ fn is_json(text: &str) -> bool {
     serde_json::from_str::<IgnoredAny>(text).is_ok()
 }
 
-fn complete_calls(partials: Vec<PartialToolCall>, message_count: usize) -> Vec<ToolCall> {
+/// The calls, and the data of the provider that belongs to each of them.
+fn complete_calls(partials: Vec<PartialToolCall>, message_count: usize) -> (Vec<ToolCall>, Vec<(usize, Value)>) {
     let mut calls: Vec<ToolCall> = Vec::with_capacity(partials.len());
+    let mut states = Vec::new();
     let mut runnable = 0;
     for (position, mut partial) in partials.into_iter().enumerate() {
         let is_unnamed = partial.name.is_empty();
@@ -337,9 +412,12 @@ fn complete_calls(partials: Vec<PartialToolCall>, message_count: usize) -> Vec<T
                 arguments
             }
         };
+        if !partial.state.is_empty() {
+            states.push((calls.len(), Value::Object(partial.state)));
+        }
         calls.push(ToolCall { id: id.into(), name: partial.name.into(), arguments });
     }
-    calls
+    (calls, states)
 }
 
 fn parse_arguments(text: &str) -> ToolArguments {

@@ -5,7 +5,9 @@ use segue_base::{
     sse::{SseDecoder, TooLong},
 };
 
-use super::{ResponseDecoder, assembler::Assembler};
+use serde_json::Value;
+
+use super::{ResponseDecoder, assembler::Assembler, thoughts::ThoughtHistory};
 use crate::{
     error::{InvalidResponse, LlmError, LlmErrorKind},
     message::ChatResponse,
@@ -19,8 +21,8 @@ pub(crate) trait EventHandler: Send {
     /// # Errors
     /// The event reports an error or is invalid.
     fn event(&mut self, name: &[u8], data: &[u8], to: &mut Assembler) -> Result<EventKind, LlmError>;
-    /// Adds content that the assembler does not collect.
-    fn complete(&mut self, _: &mut ChatResponse) {}
+    /// Adds content that the assembler does not collect. `call_states`: data of the provider that belongs to calls, with their positions.
+    fn complete(&mut self, answer: &mut ChatResponse, call_states: Vec<(usize, Value)>);
 }
 
 /// The kind of an event.
@@ -69,6 +71,17 @@ impl<H: EventHandler> BodyDecoder<H> {
             events: 0,
             saw_end_marker: false,
         }
+    }
+
+    /// Sets what is known about thoughts in the texts of the model; `None` keeps them in the text.
+    pub(crate) fn with_thoughts(mut self, history: Option<ThoughtHistory>) -> Self {
+        if let Some(assembler) = &mut self.assembler {
+            match history {
+                Some(history) => assembler.filter_thoughts(history),
+                None => assembler.keep_thoughts(),
+            }
+        }
+        self
     }
 
     fn event(&mut self, name: &[u8], data: &[u8]) -> Result<(), LlmError> {
@@ -150,7 +163,7 @@ impl<H: EventHandler> ResponseDecoder for BodyDecoder<H> {
             assembler.end_marker()?;
         }
         let mut answer = assembler.finish_response()?;
-        self.handler.complete(&mut answer);
+        self.handler.complete(&mut answer, assembler.take_call_states());
         Ok(answer)
     }
 }

@@ -6,7 +6,7 @@
 //! | --- | --- |
 //! | `response_stream`, `min_event_rate` | reads the body within the deadlines |
 //! | `body_format`, `json_repair` | decodes bytes to events, and events to JSON |
-//! | `assembler` | collects deltas to a complete response |
+//! | `assembler`, `thoughts` | collects deltas to a complete response, without thoughts in its text |
 //! | `error_response` | classifies error responses |
 
 pub(super) mod assembler;
@@ -16,6 +16,7 @@ pub(super) mod json_repair;
 pub(super) mod lenient;
 mod min_event_rate;
 pub(super) mod response_stream;
+pub(super) mod thoughts;
 
 use std::sync::Arc;
 

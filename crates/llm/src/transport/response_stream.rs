@@ -254,7 +254,7 @@ mod tests {
             Ok(Bytes::from_static(chunk))
         });
         let cx = clock.context(Duration::from_secs(60));
-        let mut deltas = decode_stream(bytes.boxed(), decoder(1, 0), CallTimeouts::default(), due(&cx), cx);
+        let mut deltas = decode_stream(bytes.boxed(), decoder("m".into(), 1, 0), CallTimeouts::default(), due(&cx), cx);
         let mut count = 0;
         loop {
             match deltas.next().await.unwrap() {
@@ -273,7 +273,8 @@ mod tests {
         let clock = ManualClock::new();
         let cx = clock.context(Duration::from_secs(45));
         let burst = stream::iter([Ok(Bytes::from([TEXT, TEXT, STOP].concat()))]).chain(stream::pending());
-        let mut deltas = decode_stream(burst.boxed(), decoder(1, 0), CallTimeouts::default(), due(&cx), cx.clone());
+        let mut deltas =
+            decode_stream(burst.boxed(), decoder("m".into(), 1, 0), CallTimeouts::default(), due(&cx), cx.clone());
         assert_eq!(deltas.next().await, Some(Ok(Delta::Text("a".into()))));
         cx.cancel.cancel();
         assert_eq!(deltas.next().await.unwrap().unwrap_err().kind, LlmErrorKind::Cancelled);
@@ -312,7 +313,7 @@ mod tests {
                 Ok(Bytes::from_static(chunk))
             });
             let due = CallDeadlines { total: cx.clock.deadline(Duration::from_secs(20)), ..due(&cx) };
-            let mut deltas = decode_stream(bytes.boxed(), decoder(1, 0), CallTimeouts::default(), due, cx);
+            let mut deltas = decode_stream(bytes.boxed(), decoder("m".into(), 1, 0), CallTimeouts::default(), due, cx);
             let end = loop {
                 if let Err(error) = deltas.next().await.unwrap() {
                     break error.kind;

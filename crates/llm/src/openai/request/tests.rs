@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::*;
+use super::{super::vendor_state::VendorState, *};
 use crate::{Purpose, ToolArguments, ToolList};
 
 fn sent(provider: &str, model: &str, request: &ChatRequest, config: ModelConfig) -> Value {
@@ -165,4 +165,54 @@ fn an_entry_can_disable_streaming() {
         ModelConfig { extra: json!({"stream": false}).as_object().cloned().unwrap(), ..ModelConfig::default() };
     let body = sent("openai", "gpt-4o", &hello(), config);
     assert_eq!((&body["stream"], body.get("stream_options")), (&json!(false), None));
+}
+
+/// What a provider wants back goes back to the model that it came from, with the calls, and only there.
+#[test]
+fn data_of_the_provider_goes_back_with_the_calls_to_the_same_model() {
+    let calls =
+        ["a", "b"].map(|id| ToolCall { id: id.into(), name: "f".into(), arguments: ToolArguments::json(json!({})) });
+    let details = json!([{"type": "reasoning.encrypted", "data": "abc", "index": 0}]);
+    let thoughts = json!([{"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]}]);
+    let mut state = VendorState::new("m".into());
+    state.add("reasoning_content", json!("Let me "));
+    state.add("reasoning_content", json!("think."));
+    state.add("reasoning_details", details.clone());
+    state.add("content", thoughts.clone());
+    let of_second = json!({"extra_content": {"google": {"thought_signature": "t"}}});
+    let reasoning = state.finish(vec![(1, of_second.clone())], true);
+    let message = |tool_calls: &[ToolCall]| {
+        let (tool_calls, reasoning) = (tool_calls.to_vec(), reasoning.clone());
+        Arc::new(ChatMessage::Assistant { text: "Looking.".into(), tool_calls, reasoning })
+    };
+    let results = calls.iter().map(|call| ChatMessage::tool(call, "{}"));
+    let messages = [ChatMessage::user("u"), message(&calls)].into_iter().chain(results).collect();
+    let request = ChatRequest::new(Purpose::AGENT, messages);
+    let own = sent("self-hosted", "m", &request, ModelConfig::default())["messages"][1].clone();
+    assert_eq!((&own["reasoning_content"], &own["reasoning_details"]), (&json!("Let me think."), &details));
+    assert_eq!(own["content"], json!([thoughts[0], {"type": "text", "text": "Looking."}]));
+    assert_eq!(own["tool_calls"][1]["extra_content"], of_second["extra_content"]);
+    assert_eq!(own["tool_calls"][0].get("extra_content"), None);
+    let other = sent("self-hosted", "other", &request, ModelConfig::default())["messages"][1].clone();
+    let plain = |id: &str| json!({"id": id, "type": "function", "function": {"name": "f", "arguments": "{}"}});
+    let expected = json!({"role": "assistant", "content": "Looking.", "tool_calls": [plain("a"), plain("b")]});
+    assert_eq!(other, expected, "nothing of it goes to another model");
+    let request = ChatRequest::new(Purpose::AGENT, vec![message(&[]), ChatMessage::user("u")]);
+    let own = sent("self-hosted", "m", &request, ModelConfig::default())["messages"][0].clone();
+    assert_eq!(own, json!({"role": "assistant", "content": "Looking."}), "nor where no call needs it");
+}
+
+#[test]
+fn increments_of_provider_data_are_put_together() {
+    let mut state = VendorState::new("m".into());
+    state.add("reasoning_details", json!([{"type": "reasoning.text", "text": "a", "index": 0}]));
+    state.add("reasoning_details", json!([{"text": "b", "signature": "s", "index": 0}]));
+    state.add("reasoning_details", json!([{"type": "reasoning.encrypted", "data": "x", "index": 1}]));
+    state.add("reasoning", json!("ab"));
+    let reasoning = state.finish(Vec::new(), false).unwrap();
+    let expected = json!({"reasoning_details": [
+        {"type": "reasoning.text", "text": "ab", "signature": "s", "index": 0},
+        {"type": "reasoning.encrypted", "data": "x", "index": 1},
+    ]});
+    assert_eq!(*reasoning.blocks[0].block, json!({"message": expected}));
 }
