@@ -267,7 +267,11 @@ async fn live_tools(unit: &UnitRun, name: &AgentName, agent: &MissionAgent, cx: 
             set = set.server(server.as_str(), catalog, include, exclude);
         }
     }
-    set.build().with_effects(|tool| agent.effect(tool))
+    let tools = set.build();
+    for (tool, reason) in tools.excluded() {
+        tracing::warn!(agent = %name, tool = %tool, code = "T0604", "the agent does not get a tool: {reason}");
+    }
+    tools.with_effects(|tool| agent.effect(tool))
 }
 
 /// The listed tools, with the journal of the unit around those that can be called.

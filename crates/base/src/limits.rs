@@ -421,8 +421,8 @@ pub const SCHEMA_PROBLEM_STEPS: u64 = 50_000;
 pub const MCP_PATTERN_STEPS: usize = 100_000;
 /// MCP: bytes of one line or one event; a little more than [`TOOL_RAW_RESULT`], for the message around the result.
 pub const MCP_LINE: usize = TOOL_RAW_RESULT + 64 * 1024;
-/// MCP: lines on standard output that are not messages, after which a server is given up.
-pub const MCP_INVALID_LINES: usize = 20;
+/// MCP: bytes on standard output between two messages that are no messages, after which a server is given up.
+pub const MCP_NOISE: usize = 1024 * 1024;
 /// MCP: bytes of the standard error of one server that are kept, the newest.
 pub const MCP_STDERR: usize = 64 * 1024;
 /// MCP: calls waiting for one server.

@@ -1,7 +1,7 @@
 //! The tools of one agent run and their names.
 //!
 //! A tool has its own name; a tool of an MCP server gets the prefix `server__` only if its name conflicts with another
-//! one. Names are matched exactly: a similar name is an unknown tool.
+//! one, and a hash at its end only if its name would be too long or still is that of another tool. Names are matched exactly: a similar name is an unknown tool.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -9,7 +9,10 @@ use std::{
     sync::Arc,
 };
 
-use segue_engine::{ids::ToolName, project::offered_tool_name};
+use segue_engine::{
+    ids::ToolName,
+    project::{offered_tool_name, tool_name_hash},
+};
 
 use super::{ArgumentCheck, EffectClass, ToolCatalog, ToolHandler, ToolInfo};
 use segue_base::limits;
@@ -185,23 +188,23 @@ impl ToolSetBuilder {
             }
             set.add(name, tool);
         }
-        let mut name_counts: HashMap<String, usize> = HashMap::new();
-        for (_, tool) in &self.from_servers {
-            *name_counts.entry(lower_case(&offered_tool_name(None, &tool.info().name))).or_default() += 1;
-        }
+        let name_counts = counts(self.from_servers.iter().map(|(_, tool)| offered_tool_name(None, &tool.info().name)));
         // Names that differ only in case count as equal, because models may confuse them.
         let local_names: HashSet<String> =
             set.index.keys().chain(self.reserved.iter()).map(|name| lower_case(name)).collect();
-        for (server, tool) in self.from_servers {
-            let plain = offered_tool_name(None, &tool.info().name);
+        let name_of = |server: &str, tool: &str| {
+            let plain = offered_tool_name(None, tool);
             let key = lower_case(&plain);
             let is_ambiguous = local_names.contains(&key) || name_counts.get(&key).is_some_and(|count| *count > 1);
-            let name = if is_ambiguous { offered_tool_name(Some(&server), &tool.info().name) } else { plain };
-            if name.len() > limits::TOOL_NAME {
-                let reason = format!("its name `{name}` is longer than {} bytes", limits::TOOL_NAME);
-                set.excluded.push((format!("{server}/{}", tool.info().name), reason));
-                continue;
-            }
+            if is_ambiguous { offered_tool_name(Some(server), tool) } else { plain }
+        };
+        // Several names of one server can become one, and names of servers may be longer than models accept.
+        let counts = counts(self.from_servers.iter().map(|(server, tool)| name_of(server, &tool.info().name)));
+        for (server, tool) in self.from_servers {
+            let own = &*tool.info().name;
+            let name = name_of(&server, own);
+            let is_unique = counts.get(&lower_case(&name)) == Some(&1) || name.ends_with(own);
+            let name = if is_unique && name.len() <= limits::TOOL_NAME { name } else { hashed_name(&name, own) };
             set.add(name.into(), tool);
         }
         set.excluded.append(&mut self.excluded);
@@ -235,6 +238,21 @@ impl ToolIndex {
         self.index.insert(name, self.entries.len());
         self.entries.push(ToolEntry { info, tool, check });
     }
+}
+
+/// How often each of these names occurs. Names that differ only in case count as equal.
+fn counts(names: impl Iterator<Item = String>) -> HashMap<String, usize> {
+    let mut counts = HashMap::new();
+    names.for_each(|name| *counts.entry(lower_case(&name)).or_default() += 1);
+    counts
+}
+
+/// A name that is too long, or also that of another tool, as one that is neither: its beginning, and a hash of the tool's own name.
+fn hashed_name(name: &str, own: &str) -> String {
+    let hash = tool_name_hash(own);
+    // The names of tools have no other characters here.
+    let most = limits::TOOL_NAME.saturating_sub(hash.len() + 1).min(name.len());
+    format!("{}_{hash}", name.get(..most).unwrap_or_default())
 }
 
 fn lower_case(name: &str) -> String {

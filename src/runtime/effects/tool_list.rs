@@ -198,6 +198,9 @@ async fn list_tools(
     // The effect class in the project takes precedence over that of the server.
     let tools =
         set.build().with_effects(|name| agent.rules.tool(name)?.effect.as_deref().and_then(EffectClass::from_name));
+    for (name, reason) in tools.excluded() {
+        tracing::warn!(agent = %agent.name, tool = %name, code = "T0604", "the agent does not get a tool: {reason}");
+    }
     let listed: Vec<ListedTool> = tools.infos().map(ListedTool::from).collect();
     let record = shared_text(serde_json::to_string(&listed).unwrap_or_default().into());
     let listing = Arc::new(ToolListing { tools, record });

@@ -106,8 +106,8 @@ async fn invalid_messages_are_dropped_up_to_a_limit() {
             out.text(message, "yes");
         })
     };
-    TestConversation::with(&noise(limits::MCP_INVALID_LINES - 2), "").assert_succeeds("/work", "yes").await;
-    let conversation = TestConversation::with(&noise(limits::MCP_INVALID_LINES + 1), "");
+    TestConversation::with(&noise(2_000), "").assert_succeeds("/work", "yes").await;
+    let conversation = TestConversation::with(&noise(limits::MCP_NOISE / 12 + 1), "");
     conversation.assert_unknown("/work", "unavailable: The connection to it was lost").await;
     conversation.assert_succeeds("/work", "yes").await;
 }

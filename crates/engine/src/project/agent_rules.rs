@@ -1,8 +1,9 @@
 //! What an agent may do, and under which conditions. The program enforces these rules; a prompt cannot override them.
 
-use std::{sync::Arc, time::Duration};
+use std::{fmt::Write as _, sync::Arc, time::Duration};
 
 use indexmap::IndexMap;
+use sha2::{Digest, Sha256};
 
 use crate::{condition::Condition, finding::SourceLocation, regex_dialect::PythonRegex};
 
@@ -33,8 +34,11 @@ impl AgentRules {
     pub fn tool(&self, name: &str) -> Option<&ToolRule> {
         let is_it = |key: &&Arc<str>| {
             let plain = offered_tool_name(None, key);
-            name.strip_suffix(&*plain)
-                .is_some_and(|server| server.is_empty() || server.len() > 2 && server.ends_with("__"))
+            let is_hashed = name.strip_suffix(&*tool_name_hash(key)).is_some_and(|name| name.ends_with('_'));
+            is_hashed
+                || name
+                    .strip_suffix(&*plain)
+                    .is_some_and(|server| server.is_empty() || server.len() > 2 && server.ends_with("__"))
         };
         let by_server =
             || self.tools.keys().filter(is_it).max_by_key(|key| key.len()).and_then(|key| self.tools.get(key));
@@ -56,6 +60,16 @@ pub fn offered_tool_name(server: Option<&str>, tool: &str) -> String {
         name.chars().map(|c| if c.is_ascii_alphanumeric() || c == '_' || c == '-' { c } else { '_' }).collect()
     };
     server.map_or_else(|| safe(tool), |server| format!("{}__{}", safe(server), safe(tool)))
+}
+
+/// The hash with which the name of a tool ends, after a `_`, where [its name](offered_tool_name) would be too long, or is also that of
+/// another tool.
+pub fn tool_name_hash(tool: &str) -> String {
+    Sha256::digest(tool.as_bytes()).iter().take(4).fold(String::with_capacity(8), |mut text, byte| {
+        // Writing to a string cannot fail.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
 }
 
 /// The rule for a tool.

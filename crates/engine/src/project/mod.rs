@@ -43,7 +43,7 @@ use indexmap::IndexMap;
 pub use self::{
     agent_rules::{
         AgentRules, ClaimRule, ConfirmRule, FillerDelays, GroundedRule, ResumeRule, ToolRule, UntrustedInputPolicy,
-        offered_tool_name,
+        offered_tool_name, tool_name_hash,
     },
     agents::{
         AgentConnection, AgentDef, CardSource, HealthCheck, MessageReplyMeaning, OnToolError, Protocol, RemoteDef,

@@ -1,5 +1,6 @@
 //! Tests of the tool set of a run: names, filters, wrappers.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+use segue_engine::project::{AgentRules, ToolRule};
 use serde_json::json;
 
 use super::*;
@@ -79,11 +80,33 @@ fn a_similar_name_is_an_unknown_tool() {
 }
 
 #[test]
-fn names_that_model_apis_reject_are_replaced_or_excluded() {
-    let a = catalog("a", &["files.read/all", &"x".repeat(65)]);
-    let set = ToolSet::builder().server("a", &a, &[], &[]).build();
-    assert_eq!(names(&set), ["files_read_all"]);
-    assert!(set.excluded()[0].1.contains("longer than 64 bytes"));
+fn names_that_model_apis_reject_are_replaced_and_all_tools_are_offered() {
+    let long = |end: &str| format!("{}{end}", "x".repeat(70));
+    let own =
+        ["files.read/all", &long("1"), &long("2"), "notes.create", "notes_create", "notes/create", &"y".repeat(64)];
+    let set = ToolSet::builder().server("a", &catalog("a", &own), &[], &[]).build();
+    assert_eq!((set.entries().len(), set.excluded().len()), (own.len(), 0), "{:?}", names(&set));
+    assert!(names(&set).iter().all(|name| name.len() <= limits::TOOL_NAME));
+    for (own, offered) in own.iter().zip([
+        "files_read_all",
+        &format!("{}_{}", "x".repeat(55), tool_name_hash(own[1])),
+        &format!("{}_{}", "x".repeat(55), tool_name_hash(own[2])),
+        &format!("a__notes_create_{}", tool_name_hash(own[3])),
+        "a__notes_create",
+        &format!("a__notes_create_{}", tool_name_hash(own[5])),
+        &"y".repeat(64),
+    ]) {
+        let found = set.get(offered).unwrap_or_else(|| panic!("{offered}: {:?}", names(&set)));
+        assert_eq!(&*found.tool.info().name, *own, "the server gets its own name");
+        // The rules of an agent hold by the name of the server.
+        let mut rules = AgentRules::default();
+        rules.tools.insert((*own).into(), ToolRule { confirm: Some(true), ..ToolRule::default() });
+        assert!(rules.tool(offered).is_some(), "{own}: {offered}");
+    }
+    // A long name that two servers have, and one that is too long only with its server.
+    let (one, two) = (catalog("one", &[&long("1"), &"z".repeat(63)]), catalog("two", &[&long("1"), &"z".repeat(63)]));
+    let set = ToolSet::builder().server("one", &one, &[], &[]).server("two", &two, &[], &[]).build();
+    assert_eq!((set.entries().len(), set.excluded().len()), (4, 0), "{:?}", names(&set));
 }
 
 #[test]

@@ -227,7 +227,7 @@ async fn invalid_lines_are_ignored_up_to_a_limit_that_ends_the_session() {
                 out.respond(message, text("ok"));
                 out.respond(message, text("twice"));
             }
-            2 => out.raw("noise\n".repeat(limits::MCP_INVALID_LINES + 1).as_bytes()),
+            2 => out.raw("noise\n".repeat(limits::MCP_NOISE / 6 + 1).as_bytes()),
             _ => {
                 let (out, chunk) = (out.clone(), vec![b'{'; 256 * 1024]);
                 (0..=limits::MCP_LINE / chunk.len()).for_each(|_| out.raw(&chunk));
