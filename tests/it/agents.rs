@@ -1,6 +1,7 @@
 //! Agents in a whole assistant: prompt injection, confirmation of tool calls, pinned tools, hooks, agents in Rust.
 
 mod confirmation;
+mod connection;
 mod custom_agents;
 mod hooks;
 mod prompt_injection;

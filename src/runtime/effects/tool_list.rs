@@ -179,7 +179,16 @@ async fn list_tools(
     let cx = cx.with_timeout(limits::MCP_INITIALISE);
     let listing = agent.connections.iter().map(|connection| {
         let (source, cx) = (runtime.sources.get(&connection.server), cx.clone());
-        async move { cx.wait(source?.list(&cx)).await.ok()?.ok() }
+        async move {
+            let source = source?;
+            for _ in 0..agent.max_retries.max(1) {
+                // Out of time, no attempt succeeds.
+                if let Ok(catalog) = cx.wait(source.list(&cx)).await.ok()? {
+                    return Some(catalog);
+                }
+            }
+            None
+        }
     });
     let catalogs: Vec<Option<ToolCatalog>> = futures::future::join_all(listing).await;
     // Hooks may add different tools in every run.

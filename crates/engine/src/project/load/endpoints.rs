@@ -229,11 +229,8 @@ fn model_reference(context: &mut LoadContext<'_>, node: &Node) {
 impl LoadContext<'_> {
     /// Reads `llm` of a component: its model group, or the settings of its own model.
     pub(super) fn model(&mut self, node: &Node) -> (Option<Arc<str>>, Map<String, Json>) {
-        if let Some(wrong) = node.map().unwrap_or_default().iter().find(|entry| entry.key == "model-group") {
-            self.error("F0107", &wrong.at, "`model-group` is not a key of a model", "Did you mean `model_group`?");
-            return (None, Map::new());
-        }
-        if let Some(group) = node.get("model_group") {
+        // Some pages about Rasa write it with a hyphen.
+        if let Some(group) = node.get("model_group").or_else(|| node.get("model-group")) {
             if let Some(name) = group.text() {
                 self.reference(ReferenceKind::ModelGroup, group);
                 return (Some(name.into()), Map::new());

@@ -59,7 +59,7 @@ pub(crate) static CONFIGURATION: MapSchema = MapSchema::new("`configuration` sec
     key("prompt_template", Text, "The file of a prompt template that replaces the built-in one."),
     key("module", Text, "The name of registered hooks, or the URL of a hook server."),
     key("timeout", Seconds, "The time limit of a run in seconds."),
-    key("max_retries", Integer, "The maximum number of attempts to connect.").default("3"),
+    key("max_retries", Integer, "The maximum number of attempts to connect to a server or remote agent in a run. The [pauses](limits.md) between them grow.").default("3"),
     key("include_date_time", Bool, "Whether prompts contain the date.").default("true"),
     key("timezone", Text, "The IANA time zone of that date.").default("UTC"),
     key("enable_filler_messages", Bool, "Whether text that the model writes together with tool calls is sent before the tools return.").default("true"),

@@ -103,7 +103,8 @@ pub(crate) static MODEL: MapSchema = MapSchema::new("model", FILE, Allowed).keys
         "model_group",
         Text,
         "In the `llm` section of a component: the id of a group in `model_groups`, instead of all other keys.",
-    ),
+    )
+    .aliases(&["model-group"]),
     key("deployment", Text, "Azure: the name of the deployment."),
     key("api_base", Text, "The base URL of the API."),
     key("api_version", Text, "Azure, Anthropic: the version of the API."),
