@@ -3,10 +3,10 @@
 use std::fmt;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use serde_json::{Value, json};
+use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-use super::{ChatMessage, ChatRequest};
+use super::{ChatMessage, ChatRequest, Purpose, ToolCall, ToolSpec, profile::ReasoningEffort, request::ToolChoice};
 
 /// The hash of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -20,33 +20,121 @@ impl ChatRequest {
 
     /// The request as JSON with sorted object keys in schemas and arguments: the input of [`Self::hash`].
     pub fn canonical(&self) -> String {
-        let messages: Vec<Value> = self.messages.iter().map(|message| canonical_message(message)).collect();
-        let mut tools = to_json(&self.tools);
-        tools.sort_all_objects();
-        let settings = json!({
-            "purpose": self.purpose,
-            "tool_choice": self.tool_choice,
-            "parallel_tool_calls": self.parallel_tool_calls,
-            "temperature": self.temperature,
-            "max_tokens": self.max_tokens,
-            "reasoning_effort": self.reasoning_effort,
-        });
-        json!({"messages": messages, "settings": settings, "tools": tools}).to_string()
+        let canonical = Canonical {
+            messages: self.messages.iter().map(|message| CanonicalMessage(message)).collect(),
+            settings: Settings {
+                purpose: &self.purpose,
+                tool_choice: &self.tool_choice,
+                parallel_tool_calls: self.parallel_tool_calls,
+                temperature: self.temperature,
+                max_tokens: self.max_tokens,
+                reasoning_effort: self.reasoning_effort,
+            },
+            tools: self
+                .tools
+                .iter()
+                .map(|ToolSpec { name, description, parameters, strict }| CanonicalTool {
+                    description,
+                    name,
+                    parameters: Sorted(parameters),
+                    strict: *strict,
+                })
+                .collect(),
+        };
+        // Serialising the types of a request cannot fail.
+        serde_json::to_string(&canonical).unwrap_or_default()
     }
 }
 
-/// A message as JSON. Only messages with tool calls are sorted; the order of the others is part of the stored format.
-fn canonical_message(message: &ChatMessage) -> Value {
-    let mut value = to_json(message);
-    if value.get("tool_calls").is_some() {
-        value.sort_all_objects();
-    }
-    value
+// The order of the fields in these types is part of the stored format.
+
+#[derive(Serialize)]
+struct Canonical<'a> {
+    messages: Vec<CanonicalMessage<'a>>,
+    settings: Settings<'a>,
+    tools: Vec<CanonicalTool<'a>>,
 }
 
-/// Data as JSON. Serialising the types of a request cannot fail.
-fn to_json(data: &impl Serialize) -> Value {
-    serde_json::to_value(data).unwrap_or_default()
+#[derive(Serialize)]
+struct Settings<'a> {
+    purpose: &'a Purpose,
+    tool_choice: &'a ToolChoice,
+    parallel_tool_calls: Option<bool>,
+    temperature: Option<f64>,
+    max_tokens: Option<u32>,
+    reasoning_effort: Option<ReasoningEffort>,
+}
+
+#[derive(Serialize)]
+struct CanonicalTool<'a> {
+    description: &'a str,
+    name: &'a str,
+    parameters: Sorted<'a>,
+    strict: bool,
+}
+
+/// A message. The keys of messages with tool calls are sorted; the order of the others is part of the stored format.
+struct CanonicalMessage<'a>(&'a ChatMessage);
+
+#[derive(Serialize)]
+struct MessageWithCalls<'a> {
+    role: &'static str,
+    text: &'a str,
+    tool_calls: Vec<CanonicalCall<'a>>,
+}
+
+#[derive(Serialize)]
+struct CanonicalCall<'a> {
+    arguments: CanonicalArguments<'a>,
+    id: &'a str,
+    name: &'a str,
+}
+
+impl<'a> CanonicalCall<'a> {
+    /// `None` if the arguments are no JSON.
+    fn of(call: &'a ToolCall) -> Option<Self> {
+        let json = Sorted(call.arguments.as_json()?);
+        Some(Self { arguments: CanonicalArguments { json }, id: &call.id, name: &call.name })
+    }
+}
+
+#[derive(Serialize)]
+struct CanonicalArguments<'a> {
+    json: Sorted<'a>,
+}
+
+impl Serialize for CanonicalMessage<'_> {
+    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        let ChatMessage::Assistant { text, tool_calls, reasoning } = self.0 else { return self.0.serialize(s) };
+        if tool_calls.is_empty() {
+            return self.0.serialize(s);
+        }
+        let calls: Option<Vec<_>> = tool_calls.iter().map(CanonicalCall::of).collect();
+        let Some(calls) = calls.filter(|_| reasoning.is_none()) else {
+            // Rare: arguments that are no JSON, or data of the provider.
+            let mut value = serde_json::to_value(self.0).unwrap_or_default();
+            value.sort_all_objects();
+            return value.serialize(s);
+        };
+        MessageWithCalls { role: "assistant", text, tool_calls: calls }.serialize(s)
+    }
+}
+
+/// A JSON value with sorted object keys.
+struct Sorted<'a>(&'a Value);
+
+impl Serialize for Sorted<'_> {
+    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        match self.0 {
+            Value::Object(map) => {
+                let mut entries: Vec<_> = map.iter().collect();
+                entries.sort_unstable_by_key(|(key, _)| *key);
+                s.collect_map(entries.into_iter().map(|(key, value)| (key, Sorted(value))))
+            }
+            Value::Array(items) => s.collect_seq(items.iter().map(Sorted)),
+            scalar => scalar.serialize(s),
+        }
+    }
 }
 
 impl fmt::Display for RequestHash {
@@ -113,6 +201,65 @@ mod tests {
             parameters: Arc::new(parameters),
             strict: false,
         }])
+    }
+
+    /// The canonical form by way of a value: how journals and cassettes of earlier releases have computed it.
+    fn by_value(request: &ChatRequest) -> String {
+        let message = |message: &Arc<ChatMessage>| {
+            let mut value = serde_json::to_value(message).unwrap();
+            if value.get("tool_calls").is_some() {
+                value.sort_all_objects();
+            }
+            value
+        };
+        let messages: Vec<Value> = request.messages.iter().map(message).collect();
+        let mut tools = serde_json::to_value(&request.tools).unwrap();
+        tools.sort_all_objects();
+        let settings = json!({
+            "purpose": request.purpose, "tool_choice": request.tool_choice,
+            "parallel_tool_calls": request.parallel_tool_calls, "temperature": request.temperature,
+            "max_tokens": request.max_tokens, "reasoning_effort": request.reasoning_effort,
+        });
+        json!({"messages": messages, "settings": settings, "tools": tools}).to_string()
+    }
+
+    #[test]
+    fn the_canonical_form_is_that_of_earlier_releases() {
+        let odd = json!({
+            "z": {"b": [{"y": 1, "x": -0.0}, [], {}], "a": 1e300, "ä": "\u{1F600} \"\\\n\u{7}"},
+            "n": [u64::MAX, i64::MIN, 9007199254740993_u64, 0.1, 1.0, null, true], "": {"k": ""}, "A": 0, "a": 0,
+        });
+        let reasoning = |block: Value| {
+            let block = ReasoningBlock { after: 1, block: Arc::new(block) };
+            Some(Arc::new(ReasoningBlocks { model: "m".into(), blocks: vec![block] }))
+        };
+        let call = |arguments| ToolCall { id: "c1".into(), name: "find".into(), arguments };
+        let malformed = || ToolArguments::Malformed { text: "{".into(), error: "expected".into() };
+        let dropped = || ToolArguments::Dropped { reason: crate::DropReason::TooLong };
+        let mut requests = vec![request(odd.clone(), odd.clone()), request(json!({}), json!("no object"))];
+        for (arguments, reasoning) in [
+            (ToolArguments::json(odd.clone()), None),
+            (ToolArguments::json(odd.clone()), reasoning(odd.clone())),
+            (malformed(), None),
+            (dropped(), None),
+        ] {
+            for tool_calls in
+                [vec![call(arguments.clone())], vec![call(ToolArguments::json(json!({}))), call(arguments)], vec![]]
+            {
+                let message = ChatMessage::Assistant { text: "ä\n".into(), tool_calls, reasoning: reasoning.clone() };
+                requests.push(ChatRequest::new(Purpose::COMMANDS, vec![ChatMessage::user("u"), Arc::new(message)]));
+            }
+        }
+        let mut settings = request(odd.clone(), odd);
+        settings.temperature = Some(0.1);
+        settings.max_tokens = Some(7);
+        settings.parallel_tool_calls = Some(false);
+        settings.tool_choice = ToolChoice::Tool("find".into());
+        settings.reasoning_effort = Some(ReasoningEffort::Low);
+        requests.push(settings);
+        for request in &requests {
+            assert_eq!(request.canonical(), by_value(request));
+        }
     }
 
     #[test]

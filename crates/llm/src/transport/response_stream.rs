@@ -7,9 +7,9 @@
 use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use futures::{StreamExt, stream, stream::BoxStream};
+use futures::{StreamExt, future::BoxFuture, stream, stream::BoxStream};
 use segue_base::{
-    clock::Deadline,
+    clock::{Clock, Deadline},
     context::{CallContext, WaitError},
     limits,
 };
@@ -111,6 +111,8 @@ pub(crate) fn decode_stream<D: ResponseDecoder + 'static>(
         has_returned_delta: false,
         timeouts,
         rate: MinEventRate::default(),
+        cancelled: Box::pin((*cx.cancel).clone().cancelled_owned()),
+        timer: None,
         cx,
     };
     stream::try_unfold(reader, |mut reader| async move { Ok(reader.next().await?.map(|delta| (delta, reader))) })
@@ -134,7 +136,22 @@ struct ResponseReader<D> {
     has_returned_delta: bool,
     timeouts: CallTimeouts,
     rate: MinEventRate,
+    /// Completes when the call is cancelled. One for all reads, as the timer is: a response has many short ones.
+    cancelled: BoxFuture<'static, ()>,
+    timer: Option<Timer>,
     cx: CallContext,
+}
+
+/// A wait for a time. The deadline of the reads moves later with each event; the timer is set again only when it has rung.
+struct Timer {
+    until: Deadline,
+    rings: BoxFuture<'static, ()>,
+}
+
+impl Timer {
+    fn set(clock: Arc<dyn Clock>, until: Deadline) -> Self {
+        Self { until, rings: Box::pin(async move { clock.sleep(until).await }) }
+    }
 }
 
 impl<D: ResponseDecoder> ResponseReader<D> {
@@ -204,9 +221,23 @@ impl<D: ResponseDecoder> ResponseReader<D> {
         if !self.cx.cancel.is_cancelled() && self.cx.clock.elapsed() >= end.0 {
             return Err(WaitError::DeadlinePassed);
         }
-        let waiting = CallContext { deadline: end.min(self.due), idle_timeout: None, ..self.cx.clone() };
+        let until = end.min(self.due);
         let Some(body) = &mut self.body else { return Ok(None) };
-        waiting.wait(body.next()).await
+        loop {
+            // One that rings earlier is kept.
+            let timer = self.timer.take().filter(|timer| timer.until <= until);
+            let timer = self.timer.insert(timer.unwrap_or_else(|| Timer::set(self.cx.clock.clone(), until)));
+            // The order matters: a cancelled body is not read again, and bytes that are there count even after the deadline.
+            tokio::select! {
+                biased;
+                () = &mut self.cancelled => return Err(WaitError::Cancelled),
+                bytes = body.next() => return Ok(bytes),
+                () = &mut timer.rings => self.timer = None,
+            }
+            if self.cx.clock.elapsed() >= until.0 {
+                return Err(WaitError::DeadlinePassed);
+            }
+        }
     }
 
     /// Fails a stream with too few events, after the deltas that came so far.
@@ -229,7 +260,9 @@ impl<D: ResponseDecoder> ResponseReader<D> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
+    #![allow(clippy::unwrap_used, clippy::panic)]
+    use std::task::Poll;
+
     use futures::stream;
     use segue_base::manual_clock::ManualClock;
 
@@ -279,6 +312,53 @@ mod tests {
         cx.cancel.cancel();
         assert_eq!(deltas.next().await.unwrap().unwrap_err().kind, LlmErrorKind::Cancelled);
         assert!(deltas.next().await.is_none());
+    }
+
+    /// A body that sends these chunks and then nothing more. Returns the seconds after which the stream ends, and how.
+    async fn silent_after(chunks: &[&'static [u8]]) -> (f64, Result<Arc<str>, LlmErrorKind>) {
+        let clock = ManualClock::new();
+        let cx = clock.context(Duration::from_secs(60));
+        let bytes = stream::iter(chunks.to_vec()).map(|chunk| Ok(Bytes::from_static(chunk))).chain(stream::pending());
+        let mut deltas = decode_stream(bytes.boxed(), decoder("m".into(), 1, 0), CallTimeouts::default(), due(&cx), cx);
+        loop {
+            match futures::poll!(deltas.next()) {
+                Poll::Pending => clock.advance(Duration::from_millis(100)),
+                Poll::Ready(Some(Ok(Delta::Done(answer)))) => {
+                    return (clock.elapsed().as_secs_f64(), Ok(answer.text.clone()));
+                }
+                Poll::Ready(Some(Ok(_))) => {}
+                Poll::Ready(Some(Err(error))) => return (clock.elapsed().as_secs_f64(), Err(error.kind)),
+                Poll::Ready(None) => panic!("the stream has neither response nor failure"),
+            }
+        }
+    }
+
+    /// One timer is set for all reads: it must not ring for a deadline that has moved, nor miss one that comes earlier.
+    #[tokio::test]
+    async fn a_silent_body_ends_at_the_deadline_that_holds_now() {
+        let (first, idle) = (limits::MODEL_FIRST_TOKEN.as_secs_f64(), limits::MODEL_IDLE.as_secs_f64());
+        assert_eq!(silent_after(&[]).await, (first, Err(LlmErrorKind::FirstTokenTimeout)));
+        assert_eq!(silent_after(&[TEXT]).await, (idle, Err(LlmErrorKind::IdleTimeout)));
+        let grace = limits::MODEL_AFTER_END.as_secs_f64();
+        assert!(grace < idle);
+        assert_eq!(silent_after(&[TEXT, STOP]).await, (grace, Ok("a".into())));
+    }
+
+    #[tokio::test]
+    async fn cancelling_ends_a_read() {
+        let clock = ManualClock::new();
+        let cx = clock.context(Duration::from_secs(45));
+        let mut deltas = decode_stream(
+            stream::pending().boxed(),
+            decoder("m".into(), 1, 0),
+            CallTimeouts::default(),
+            due(&cx),
+            cx.clone(),
+        );
+        let mut next = deltas.next();
+        assert!(futures::poll!(&mut next).is_pending());
+        cx.cancel.cancel();
+        assert_eq!(next.await.unwrap().unwrap_err().kind, LlmErrorKind::Cancelled);
     }
 
     #[tokio::test]
