@@ -47,7 +47,9 @@ fn schema(kind: &SlotType) -> (Json, bool) {
         SlotType::Bool => (json!({"type": ["boolean", "null"]}), true),
         SlotType::Float { .. } => {
             let mut schema = kind.json_schema();
-            schema["type"] = json!(["number", "null"]);
+            if let Some(schema) = schema.as_object_mut() {
+                schema.insert("type".into(), json!(["number", "null"]));
+            }
             (schema, true)
         }
         SlotType::List => (json!({"type": ["array", "null"], "items": {"type": "string"}}), true),

@@ -231,6 +231,8 @@ pub(crate) mod tests {
 
     use super::*;
 
+    mod callers;
+
     /// Loads a channel with these settings; the error contains the loader's findings.
     pub(crate) fn channel(name: &str, settings: &Json) -> Result<ChannelDef, String> {
         channel_with_domain("", name, settings)

@@ -27,6 +27,12 @@ const ENTRIES_WITHOUT_CHANNEL: [&str; 3] = ["cmdline", "rasa", "mcp"];
 /// The channel of a project whose `credentials.yml` has no entry.
 const DEFAULT_CHANNEL: &str = "rest";
 
+/// The names of all channels, for tests that try each.
+#[cfg(test)]
+pub(super) fn channel_names() -> impl Iterator<Item = &'static str> {
+    CHANNELS.iter().map(|channel| channel.name)
+}
+
 /// How a built-in channel is opened.
 pub(super) struct ChannelFactory {
     /// The name of the channel, which is also its key in `credentials.yml`.

@@ -506,4 +506,4 @@ fn quick_replies(reply: &Reply) -> Vec<Json> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -13,11 +13,11 @@ use super::{
 };
 
 /// A client that speaks the protocol by hand, over a WebSocket.
-struct Client(WebSocketStream<MaybeTlsStream<TcpStream>>);
+pub(in crate::channels) struct Client(WebSocketStream<MaybeTlsStream<TcpStream>>);
 
 impl Client {
     /// Connects to the namespace `/`; the error is that of the connection.
-    async fn connect(server: &TestServer, auth: &Json) -> Result<Self, String> {
+    pub(in crate::channels) async fn connect(server: &TestServer, auth: &Json) -> Result<Self, String> {
         let address = format!("ws://{}/socket.io/?EIO=4&transport=websocket", server.address);
         let mut client = Self(connect_async(address).await.unwrap().0);
         assert!(client.packet().await.starts_with('0'));
@@ -39,17 +39,17 @@ impl Client {
             }
         }
     }
-    async fn emit(&mut self, event: &str, data: Json) {
+    pub(in crate::channels) async fn emit(&mut self, event: &str, data: Json) {
         self.0.send(Frame::text(format!("42{}", json!([event, data])))).await.unwrap();
     }
     /// The next event: its name and its data.
-    async fn event(&mut self) -> (String, Json) {
+    pub(in crate::channels) async fn event(&mut self) -> (String, Json) {
         let packet = self.packet().await;
         let event: Vec<Json> = serde_json::from_str(packet.strip_prefix("42").expect(&packet)).unwrap();
         (event[0].as_str().unwrap().to_owned(), event.get(1).cloned().unwrap_or_default())
     }
     /// Asks for a session and reads the confirmation.
-    async fn session(&mut self, id: &str) {
+    pub(in crate::channels) async fn session(&mut self, id: &str) {
         self.emit("session_request", json!({"session_id": id})).await;
         assert_eq!(self.event().await, ("session_confirm".to_owned(), json!(id)));
     }

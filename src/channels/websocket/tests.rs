@@ -40,9 +40,14 @@ pub(in crate::channels) struct TestServer {
 
 impl TestServer {
     pub(in crate::channels) async fn start(credentials: &str) -> Self {
+        Self::start_with(credentials, "").await
+    }
+
+    /// The same with an `endpoints.yml`.
+    pub(in crate::channels) async fn start_with(credentials: &str, endpoints: &str) -> Self {
         let model = Arc::new(ScriptedLlm::strict(["start flow greet"; 20]));
-        let mut sources =
-            crate::project::from_texts(FILES.into_iter().chain([("credentials.yml", credentials)])).sources;
+        let more = [("credentials.yml", credentials), ("endpoints.yml", endpoints)];
+        let mut sources = crate::project::from_texts(FILES.into_iter().chain(more)).sources;
         sources.environment.insert("SECRET".to_owned(), SECRET.to_owned());
         let loaded = segue_engine::project::Project::load(&sources);
         let project = loaded.project.unwrap_or_else(|| panic!("{:?}", loaded.findings));
