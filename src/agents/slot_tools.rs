@@ -45,13 +45,7 @@ fn schema(kind: &SlotType) -> (Json, bool) {
     match kind {
         SlotType::Text => (json!({"type": ["string", "null"]}), true),
         SlotType::Bool => (json!({"type": ["boolean", "null"]}), true),
-        SlotType::Float { .. } => {
-            let mut schema = kind.json_schema();
-            if let Some(schema) = schema.as_object_mut() {
-                schema.insert("type".into(), json!(["number", "null"]));
-            }
-            (schema, true)
-        }
+        SlotType::Float { .. } => (json!({"type": ["number", "null"]}), true),
         SlotType::List => (json!({"type": ["array", "null"], "items": {"type": "string"}}), true),
         SlotType::Any => (json!({}), false),
         SlotType::Categorical(values) => {

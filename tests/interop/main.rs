@@ -25,6 +25,7 @@ mod progress;
 mod recordings;
 mod sockets;
 mod starter;
+mod wires;
 
 use processes::{ChildProcess, aimock, everything, fastmcp, pypred};
 

@@ -61,7 +61,7 @@ def a_booking_is_streamed_with_its_filler_first(server):
     began = time.monotonic()
     assert BOOKED in "".join(part for _, part in talk.stream("yes"))
     assert time.monotonic() - began >= HOLD
-    assert server.bookings("streamed") == 1
+    assert server.bookings("openai:streamed") == 1
 
 
 def a_repeated_request_gets_the_recorded_answer(server):
@@ -70,7 +70,7 @@ def a_repeated_request_gets_the_recorded_answer(server):
     first = talk.request("yes").choices[0].message.content
     again = talk.request().choices[0].message.content
     assert BOOKED in first and again == first, (first, again)
-    assert server.bookings("repeated") == 1
+    assert server.bookings("openai:repeated") == 1
 
 
 def nothing_is_booked_for_a_request_that_is_ended_early(server):
@@ -79,12 +79,12 @@ def nothing_is_booked_for_a_request_that_is_ended_early(server):
     with talk.request("yes", stream=True) as stream:
         next(iter(stream))
     time.sleep(HOLD + 0.7)
-    assert server.bookings("ended") == 0
+    assert server.bookings("openai:ended") == 0
     # The user goes on: the question is open again.
     answer = talk.say("no, make it three")
     assert "3 people" in answer and SUMMARY in answer, answer
     assert BOOKED in talk.say("yes")
-    assert server.bookings("ended") == 1
+    assert server.bookings("openai:ended") == 1
 
 
 def what_was_booked_is_told_if_the_client_has_gone(server):
@@ -101,7 +101,7 @@ def what_was_booked_is_told_if_the_client_has_gone(server):
     talk.messages += [{"role": "user", "content": "yes"}]
     answer = talk.say("Until when could I cancel?")
     assert answer.count(BOOKED) == 1 and "free of charge" in answer, answer
-    assert server.bookings("gone") == 1
+    assert server.bookings("openai:gone") == 1
 
 
 def a_reply_is_whole_after_the_end_of_the_server(server):

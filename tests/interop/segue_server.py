@@ -1,4 +1,4 @@
-"""The server `segue run` with the assistant of the repository's root, a ferry company, for clients of the channel `openai`."""
+"""The server `segue run` with the assistant of the repository's root, a ferry company, for clients of its channels."""
 
 import json
 import os
@@ -19,7 +19,7 @@ HOLD = 1.5
 
 
 class Server:
-    def __init__(self, binary):
+    def __init__(self, binary, credentials="", more_endpoints=""):
         self.binary = pathlib.Path(binary).resolve()
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="segue-openai-"))
         self.project = self.folder / "project"
@@ -30,9 +30,9 @@ class Server:
         arguments = "args: [demo, ferries]"
         assert endpoints.count(arguments) == 1, "endpoints.yml has changed"
         slow = endpoints.replace(arguments, 'args: [demo, ferries, --slow, "1000"]')
-        (self.project / "endpoints.yml").write_text(slow)
+        (self.project / "endpoints.yml").write_text(slow + more_endpoints)
         (self.project / "credentials.yml").write_text(
-            f"rest:\nopenai:\n  auth_token: ${{SEGUE_KEY}}\n  hold_writes_ms: {int(HOLD * 1000)}\n"
+            f"rest:\nopenai:\n  auth_token: ${{SEGUE_KEY}}\n  hold_writes_ms: {int(HOLD * 1000)}\n{credentials}"
         )
         self.store = f"sqlite:{self.folder / 'conversations.db'}"
         self.port = 0
@@ -54,6 +54,9 @@ class Server:
                 return
         raise RuntimeError("the server ended:\n" + "".join(log))
 
+    def url(self):
+        return f"http://127.0.0.1:{self.port}"
+
     def base_url(self, conversation=None):
         return f"http://127.0.0.1:{self.port}/v1" + (f"/c/{conversation}" if conversation else "")
 
@@ -63,8 +66,8 @@ class Server:
         self.process.wait()
 
     def bookings(self, conversation):
-        """How often the tool that books was called in a conversation."""
-        command = [self.binary, "trace", f"openai:{conversation}", "--store", self.store, "--format", "json", self.project]
+        """How often the tool that books was called in a conversation, by its id in the store."""
+        command = [self.binary, "trace", conversation, "--store", self.store, "--format", "json", self.project]
         trace = subprocess.run(command, env=self.environment(), capture_output=True, text=True)
         assert trace.returncode == 0, trace.stderr
         events = [event for turn in json.loads(trace.stdout) for event in turn["events"]]

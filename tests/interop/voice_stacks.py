@@ -44,12 +44,12 @@ async def livekit_books_with_two_interruptions(server):
         answer = await say("two")
         assert SUMMARY in answer, answer
         await interrupt("yes", HOLD / 3)
-        assert server.bookings("room") == 0
+        assert server.bookings("openai:room") == 0
         answer = await say("no, make it three")
         assert "3 people" in answer and SUMMARY in answer, answer
         answer = await say("yes")
         assert answer.count(BOOKED) == 1, answer
-        assert server.bookings("room") == 1
+        assert server.bookings("openai:room") == 1
 
 
 async def pipecat_books_with_two_interruptions(server):
@@ -76,12 +76,12 @@ async def pipecat_books_with_two_interruptions(server):
     assert SUMMARY in answer, answer
     await say("yes", interrupted_after=HOLD / 3)
     await asyncio.sleep(HOLD)
-    assert server.bookings("call") == 0
+    assert server.bookings("openai:call") == 0
     answer = await say("no, make it three")
     assert "3 people" in answer and SUMMARY in answer, answer
     answer = await say("yes")
     assert answer.count(BOOKED) == 1, answer
-    assert server.bookings("call") == 1
+    assert server.bookings("openai:call") == 1
 
 
 with Server(sys.argv[1]) as server:

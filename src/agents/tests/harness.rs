@@ -54,7 +54,7 @@ flows:
 const DOMAIN: &str = r#"
 slots:
   crossing: { type: text }
-  passengers: { type: float, min_value: 1, max_value: 9 }
+  passengers: { type: float }
   class: { type: categorical, values: [Deck, Cabin] }
   vehicle: { type: bool }
 "#;

@@ -102,8 +102,7 @@ async fn slot_tools_are_typed_and_in_the_order_of_the_conditions() {
     let tools = harness.model.requests()[0].tools.clone();
     let names: Vec<&str> = tools.iter().map(|tool| &*tool.name).collect();
     assert_eq!(names, ["fail", "find", "other", "set_slot_crossing", "set_slot_passengers"]);
-    let passengers = json!({"type": ["number", "null"], "minimum": 1.0, "maximum": 9.0});
-    assert_eq!(tools[4].parameters["properties"]["slot_value"], passengers);
+    assert_eq!(tools[4].parameters["properties"]["slot_value"]["type"], json!(["number", "null"]));
     assert!(tools[4].strict && !tools[0].strict);
 }
 

@@ -263,7 +263,8 @@ impl A2aServer {
         let is_latest =
             conversation.latest_message.as_ref().is_some_and(|latest| latest.message_id.as_str() == ids.message);
         if report.is_duplicate || !is_latest {
-            return self.read_task(&ids.task).await.map(|stored| stored.task);
+            // The run of this message counts as running until its result is there.
+            return self.read_task_after_its_turn(&ids.task).await.map(|stored| stored.task);
         }
         let events =
             self.0.assistant.store().latest_events(&ids.conversation, limits::A2A_EVENTS).await.map_err(internal)?;

@@ -77,9 +77,16 @@ pub(super) struct StoredTask {
 }
 
 impl A2aServer {
-    /// Reads a task; its state is `working` if it runs in this process. The turns since its first one are read. Earlier ones are needed
-    /// only if other turns followed the task, because then the conversation after the task is computed from all events.
+    /// Reads a task; its state is `working` if it runs in this process.
     pub(super) async fn read_task(&self, id: &str) -> Result<StoredTask, A2aRequestError> {
+        let mut stored = self.read_task_after_its_turn(id).await?;
+        self.mark_running(&mut stored);
+        Ok(stored)
+    }
+
+    /// Reads a task as its last turn has left it, whether it still counts as running or not. The turns since its first one are read. Earlier
+    /// ones are needed only if other turns followed the task, because then the conversation after the task is computed from all events.
+    pub(super) async fn read_task_after_its_turn(&self, id: &str) -> Result<StoredTask, A2aRequestError> {
         let context = context_of(id).ok_or_else(|| A2aRequestError::task_not_found(id))?;
         let turns = self.turns_since(id, context).await?;
         let task = match self.conversation_after_task(&turns, id, context).await? {
@@ -87,6 +94,14 @@ impl A2aServer {
             None => self.task_from_turns(&self.turns(context).await?, id, context, None),
         };
         task.ok_or_else(|| A2aRequestError::task_not_found(id))
+    }
+
+    /// Sets the state of a task that runs in this process.
+    fn mark_running(&self, StoredTask { task, .. }: &mut StoredTask) {
+        if self.0.task_runs.is_running(&self.task_key(&task.id)) {
+            task.status = Status { state: TaskState::Working, message: None, timestamp: task.status.timestamp.take() };
+            task.artifacts.clear();
+        }
     }
 
     /// All turns of a context, oldest first.
@@ -171,7 +186,8 @@ impl A2aServer {
             else {
                 continue;
             };
-            let task = self.task_from_turns(&turns, id, context, Some(conversation.clone()));
+            let mut task = self.task_from_turns(&turns, id, context, Some(conversation.clone()));
+            task.iter_mut().for_each(|task| self.mark_running(task));
             tasks.extend(task.map(|task| (order, task)));
         }
         tasks.sort_unstable_by_key(|(order, _)| std::cmp::Reverse(*order));
@@ -233,10 +249,6 @@ impl A2aServer {
         apply_result(&mut task, result, latest.turn.0);
         if is_superseded && task.status.state.is_interrupted() {
             task.status.state = TaskState::Canceled;
-        }
-        if self.0.task_runs.is_running(&self.task_key(id)) {
-            task.status = Status { state: TaskState::Working, message: None, timestamp: task.status.timestamp.take() };
-            task.artifacts.clear();
         }
         Some(StoredTask { task, push_configs })
     }

@@ -148,15 +148,15 @@ async fn a_turn_arrives_as_events_with_positions_and_a_client_continues_after_it
     first.send(json!({"message": "hi", "message_id": "m1"})).await;
     let events = first.turn().await;
     assert_eq!(types(&events), ["turn_started", "user_message", "flow", "message", "flow", "turn_finished"]);
-    assert_eq!((&events[1]["message_id"], &events[2]["message"]["text"]), (&json!("m1"), &json!("Hello!")));
-    assert_eq!(events[2]["message"]["recipient_id"], "ada");
+    assert_eq!((&events[1]["message_id"], &events[3]["message"]["text"]), (&json!("m1"), &json!("Hello!")));
+    assert_eq!(events[3]["message"]["recipient_id"], "ada");
     drop(first);
     // A second reader has it from the position of the connection, and from that of an event only what follows.
     let after = |event: &Json| format!("sender=ada&after={}", event["position"].as_str().unwrap());
     let mut again = Client::open(&server, &after(&connected)).await;
     assert_eq!(types(&again.turn().await), types(&events));
-    let mut again = Client::open(&server, &after(&events[2])).await;
-    assert_eq!(types(&again.turn().await), ["turn_finished"]);
+    let mut again = Client::open(&server, &after(&events[3])).await;
+    assert_eq!(types(&again.turn().await), ["flow", "turn_finished"]);
     // A repeated message has no second turn, and another one is shown to all.
     again.send(json!({"message": "hi", "message_id": "m1"})).await;
     again.send(json!({"type": "message", "message": "hi", "sender": "ada"})).await;
